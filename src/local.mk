@@ -180,7 +180,7 @@ libcore_la_SOURCES += \
 	src/bank/bank_file.c src/bank/bank_file.h \
 	src/bank/mapped_files.c src/bank/mapped_files.h \
 	src/bank/store_areas.c src/bank/store_areas.h \
-	src/bank/store_ask.c src/bank/store_ask.h \
+	src/bank/store_prefetch.c src/bank/store_prefetch.h \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_pair.c src/bank/store_pair.h \
 	src/bank/store_planes.c src/bank/store_planes.h \

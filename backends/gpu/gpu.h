@@ -175,7 +175,7 @@ void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes);
 /* Copies the host's result to p unless it lies there already, and frees it. */
 void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes);
 
-/* Once the queue is empty, the stage begins anew; pieces that were too small are freed. */
+/* Once the queue is empty, the stage starts again; pieces that were too small are freed. */
 void cb_gpu_empty_stage(struct gpu *g);
 
 /* ---- gpu_boundary.c ---- */

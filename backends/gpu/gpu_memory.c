@@ -367,7 +367,7 @@ static struct gpu_stage *new_stage(struct gpu *g, size_t bytes)
 }
 
 /* Room for `bytes` -> its place on the device, and *host beside it */
-static uint8_t *take(struct gpu *g, size_t bytes, uint8_t **host)
+static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
 {
     struct gpu_stage *s = g->stage;
 
@@ -406,12 +406,12 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
 void *cb_gpu_room_for(struct gpu *g, size_t bytes)
 {
     uint8_t *host;
-    return g->status ? NULL : take(g, bytes, &host);
+    return g->status ? NULL : stage_piece(g, bytes, &host);
 }
 
 void *cb_gpu_room_beside(struct gpu *g, size_t bytes, void **host)
 {
-    uint8_t *at = NULL, *on = g->status ? NULL : take(g, bytes, &at);
+    uint8_t *at = NULL, *on = g->status ? NULL : stage_piece(g, bytes, &at);
 
     *host = at;
     return on;
@@ -422,7 +422,7 @@ void cb_gpu_stage_reserve(struct gpu *g, size_t bytes)
     uint8_t *host;
 
     bytes = cb_gpu_aligned(bytes);
-    if (!g->status && take(g, bytes, &host))
+    if (!g->status && stage_piece(g, bytes, &host))
         g->stage->used -= bytes;
 }
 
@@ -435,7 +435,7 @@ void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes)
     if (cb_gpu_is_on(g, p))
         return (void *)(uintptr_t)p;
     settle(g, p, bytes);
-    on = take(g, bytes, &host);
+    on = stage_piece(g, bytes, &host);
     if (!on)
         return NULL;
     if (bytes >= DIRECT) {

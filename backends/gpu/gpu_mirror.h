@@ -20,7 +20,7 @@ struct gpu_area {
 
 int cb_gpu_mirror_open(struct gpu *g);
 void cb_gpu_mirror_close(struct gpu *g);
-void cb_gpu_mirror_drop(struct gpu *g); /* all pages are to be read anew */
+void cb_gpu_mirror_drop(struct gpu *g); /* all pages have to be read again */
 
 void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes); /* until so many are free */
 /* Bytes that so many bytes of rows take, whose pages are full for the most part */
@@ -40,7 +40,7 @@ void cb_gpu_mirror_begin(struct gpu *g);
 void cb_gpu_mirror_turn(struct gpu *g, const struct gpu_area *a);
 /* How far pages may push others out: MAY only those that the current feed and the one before have
  * not read, MUST all that the op does not use. CHOSEN: none, and it does not count as reading: rows
- * that are chosen anew for each token leave their place to layers that are read whole. */
+ * whose rows are chosen for each token leave their place to layers that are read whole. */
 enum gpu_need { GPU_CHOSEN, GPU_MAY, GPU_MUST };
 /* Another layer begins. Pages that it uses, or that were brought for it, are not given up for those
  * that are brought for the next one. */

@@ -272,7 +272,7 @@ static int prepare(struct attention_call *call)
                       cb_reader_has(a, c->l, READ_LSE);
     call->logit = logits_left(a, c->l);
     TRY(make_parts(a, c, call->logit));
-    if (a->cold)
+    if (a->cold_pages)
         cb_parts_prefetch(a, c->l);
     return CB_OK;
 }

@@ -28,9 +28,9 @@ int cb_attention_resumes(const struct attention *a);
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
-int cb_attention_together(const struct attention *a);      /* at most this many */
-int cb_attention_fit_together(struct attention *a, int n); /* work space for n; CB_ENOMEM */
-void cb_attention_clear(struct attention *a); /* resets the state of layers and policy */
+int cb_attention_max_draft(const struct attention *a);  /* at most this many */
+int cb_attention_fit_draft(struct attention *a, int n); /* work space for n; CB_ENOMEM */
+void cb_attention_clear(struct attention *a);           /* resets the state of layers and policy */
 
 /* Has any layer a reader with one of these traits (enum reader_trait)? */
 int cb_attention_has(const struct attention *a, unsigned traits);

@@ -233,7 +233,7 @@ const char *cb_attention_undraftable(const struct attention *a)
     return NULL;
 }
 
-int cb_attention_together(const struct attention *a)
+int cb_attention_max_draft(const struct attention *a)
 {
     int most = a->chunk;
 
@@ -243,11 +243,11 @@ int cb_attention_together(const struct attention *a)
     return most;
 }
 
-int cb_attention_fit_together(struct attention *a, int n)
+int cb_attention_fit_draft(struct attention *a, int n)
 {
     for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->fit_together)
-            TRY(a->reading[i].r->fit_together(a, a->reading[i].x, n));
+        if (a->reading[i].r->fit_draft)
+            TRY(a->reading[i].r->fit_draft(a, a->reading[i].x, n));
     a->max_draft = max_int(a->max_draft, n);
     return CB_OK;
 }

@@ -75,7 +75,7 @@ struct attention {
     int chunk;                     /* most tokens that go through a layer at once */
     int draft_index;               /* of the token among those decoded together */
     int max_draft;                 /* most tokens decoded in one call so far, or expected */
-    int cold;                      /* > 0: rows may lie on the disk, so they are asked for */
+    int cold_pages;                /* > 0: rows may lie on the disk, so they are asked for */
 
     struct reading **layer;  /* [n_layer] how its rows are read (reader_table.c) */
     struct reading **beside; /* [n_layer] how its state is; NULL: it has none */

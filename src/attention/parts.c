@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bank/store_ask.h"
+#include "bank/store_prefetch.h"
 #include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -201,7 +201,7 @@ void cb_parts_prefetch(const struct attention *a, int l)
         for (int r = 0; r < n && !cb_parts_at(a, i)->elsewhere; r++) {
             const struct kv_run *run = cb_parts_runs(a, i) + r;
             const int h = r * st->n_kv / n;
-            cb_store_ask(st, h, run->idx, run->idx ? run->n : st->rows[h]);
+            cb_store_prefetch(st, h, run->idx, run->idx ? run->n : st->rows[h]);
         }
     }
 }

@@ -31,7 +31,7 @@ struct reader {
     /* Work space for prompts of n_feed tokens and n_most slots */
     size_t (*work_bytes)(const struct attention *a, const void *x, int n_feed, int n_most);
     /* Room for n tokens that are decoded together */
-    int (*fit_together)(struct attention *a, void *x, int n);
+    int (*fit_draft)(struct attention *a, void *x, int n);
     /* Why the timeline cannot be cut back to n tokens; NULL: it can. cut() is called before the
      * bank is cut. */
     const char *(*uncut)(const struct attention *a, const void *x, int n);

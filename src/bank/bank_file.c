@@ -154,7 +154,7 @@ static int damaged(const struct bank_file *f, const char *what)
     return cb_fail(CB_EFORMAT, "%s: damaged: %s", f->path, what);
 }
 
-static int take(const struct bank_file *f, void *to, uint64_t n, uint64_t at)
+static int read_at(const struct bank_file *f, void *to, uint64_t n, uint64_t at)
 {
     char *b = to;
 
@@ -204,8 +204,8 @@ static int read_table(struct bank_file *f, const struct header *h)
     f->about = cb_calloc((size_t)h->n_about + 1, 1);
     if (!f->area || !f->about)
         return CB_ENOMEM;
-    TRY(take(f, f->area, bytes, h->table_at));
-    TRY(take(f, f->about, h->n_about, h->about_at));
+    TRY(read_at(f, f->area, bytes, h->table_at));
+    TRY(read_at(f, f->about, h->n_about, h->about_at));
     if (XXH3_64bits(f->area, bytes) != h->table_hash)
         return damaged(f, "its table of areas");
     if (XXH3_64bits(f->about, (size_t)h->n_about) != h->about_hash)
@@ -231,10 +231,10 @@ static int open_steps(struct bank_file *f)
     f->bytes = (uint64_t)st.st_size;
     if (f->bytes < sizeof h)
         return cb_fail(CB_EFORMAT, "%s: is not a saved bank", f->path);
-    TRY(take(f, &h, sizeof h, 0));
+    TRY(read_at(f, &h, sizeof h, 0));
     TRY(check_header(f, &h));
     f->id = h.hash;
-    TRY(take(f, &f->uses, sizeof f->uses, USES_AT));
+    TRY(read_at(f, &f->uses, sizeof f->uses, USES_AT));
     return read_table(f, &h);
 }
 
@@ -281,7 +281,7 @@ static int hash_area(const struct bank_file *f, const struct bank_area *a, XXH3_
     XXH3_64bits_reset(state);
     for (uint64_t at = 0; at < a->bytes; at += PIECE) {
         const size_t n = (size_t)(a->bytes - at < PIECE ? a->bytes - at : PIECE);
-        TRY(take(f, piece, n, a->at + at));
+        TRY(read_at(f, piece, n, a->at + at));
         XXH3_64bits_update(state, piece, n);
     }
     *out = XXH3_64bits_digest(state);
@@ -330,7 +330,7 @@ int cb_bank_file_verify(const struct bank_file *f, struct par *par)
 
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at)
 {
-    return take(f, at, n, f->area[i].at);
+    return read_at(f, at, n, f->area[i].at);
 }
 
 int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at)

@@ -115,16 +115,16 @@ static void swap(struct states *s)
     s->before = now;
 }
 
-void cb_states_apart(struct states *s)
+void cb_states_drafting(struct states *s)
 {
-    s->apart = 1;
+    s->drafting = 1;
     s->draft = 0;
 }
 
 void cb_states_drafted(struct states *s, int n)
 {
     swap(s);
-    s->apart = 0;
+    s->drafting = 0;
     s->draft = n;
 }
 
@@ -264,7 +264,7 @@ void cb_states_cut(struct states *s, int at)
     while (i > 0 && s->point[i - 1].at > at)
         drop_from(s, --i);
     assert(!at || (i && s->point[i - 1].at == at));
-    s->has_before = s->apart = s->draft = 0;
+    s->has_before = s->drafting = s->draft = 0;
     if (at)
         memcpy(s->now, s->point[i - 1].x, cb_states_bytes(s));
     else

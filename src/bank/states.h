@@ -31,9 +31,9 @@ struct states {
     size_t *past; /* [n_layer] floats of these rows */
     float *now, *before;
     int has_before;
-    int apart; /* 1: tokens of a draft go through layers: they write the state after them to
+    int drafting; /* 1: tokens of a draft go through layers: they write the state after them to
                   `before` and leave `now` as it is */
-    int draft; /* the last tokens, fed so: `before` is the state before them; 0: none */
+    int draft;    /* the last tokens, fed so: `before` is the state before them; 0: none */
     struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
 };
@@ -65,7 +65,7 @@ static inline float *cb_states_matrix(const struct states *s, int l)
 /* Where layer l writes the two */
 static inline float *cb_states_new_past(const struct states *s, int l)
 {
-    return (s->apart ? s->before : s->now) + s->from[l];
+    return (s->drafting ? s->before : s->now) + s->from[l];
 }
 
 static inline float *cb_states_new_matrix(const struct states *s, int l)
@@ -82,7 +82,7 @@ void cb_states_drop(struct states *s); /* or forgets it */
 
 /* Tokens are about to be decoded together, and may be taken back; all layers have taken n of them.
  */
-void cb_states_apart(struct states *s);
+void cb_states_drafting(struct states *s);
 void cb_states_drafted(struct states *s, int n);
 /* May the tokens from n on of n_seen be taken back, since they are of the last draft? */
 static inline int cb_states_in_draft(const struct states *s, int n_seen, int n)

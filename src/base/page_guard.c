@@ -25,7 +25,7 @@ struct guard_block {
     struct guarded_range range[N_RANGE];
 };
 
-static struct guarded_range *take(struct guard_block *b)
+static struct guarded_range *free_range(struct guard_block *b)
 {
     for (int i = 0; i < N_RANGE; i++) {
         int none = 0;
@@ -56,8 +56,8 @@ struct guarded_range *cb_page_guard_add(struct page_guard *g, const void *at, si
     struct guarded_range *r = NULL;
 
     for (struct guard_block *b = atomic_load(&g->first); b && !r; b = b->next)
-        r = take(b);
-    for (struct guard_block *b; !r; r = take(b))
+        r = free_range(b);
+    for (struct guard_block *b; !r; r = free_range(b))
         if (!(b = new_block(g)))
             return NULL;
     atomic_store(&r->from, from / page * page);

@@ -38,7 +38,7 @@ static inline void round_of(uint64_t v[4])
     v[2] = turn(v[2], 32);
 }
 
-static inline void take(uint64_t v[4], uint64_t word)
+static inline void absorb_word(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
     round_of(v);
@@ -56,7 +56,7 @@ static inline void begin(const struct hash_key *key, uint64_t v[4])
 /* last: the length in bytes, modulo 256, above the bytes that fill no word */
 static inline uint64_t end(uint64_t v[4], uint64_t last)
 {
-    take(v, last);
+    absorb_word(v, last);
     v[2] ^= 0xff;
     for (int i = 0; i < 3; i++)
         round_of(v);
@@ -85,7 +85,7 @@ uint64_t cb_siphash(const struct hash_key *key, const void *bytes, size_t n)
     begin(key, v);
     for (; n >= 8; p += 8, n -= 8) {
         memcpy(&word, p, 8);
-        take(v, word);
+        absorb_word(v, word);
     }
     return end(v, length | rest(p, n));
 }
@@ -95,6 +95,6 @@ uint64_t cb_siphash_word(const struct hash_key *key, uint64_t word)
     uint64_t v[4];
 
     begin(key, v);
-    take(v, word);
+    absorb_word(v, word);
     return end(v, (uint64_t)sizeof word << 56);
 }

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "engine/session.h"
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const struct probe *x = p->arg;
 
@@ -27,7 +27,7 @@ static int observe(struct policy *p, int l, void *state, const struct scores *s)
 
 static const struct method_opt none[] = { { .name = NULL } };
 static const struct method probe = {
-    .name = "probe", .opts = none, .plan = plan, .observe = observe
+    .name = "probe", .opts = none, .plan = plan_layers, .observe = observe
 };
 
 int cb_probe_open(cb_model *m, const struct probe *p, int n_ctx, cb_session **out)

@@ -41,7 +41,7 @@ static void list_commands(FILE *f)
 }
 
 /* The command that argv names in one or two words; *used: how many. */
-static const struct cmd *find(int argc, char **argv, int *used)
+static const struct cmd *command_of(int argc, char **argv, int *used)
 {
     for (int i = 0; cmds[i]; i++) {
         const char *name = cmds[i]->name;
@@ -191,7 +191,7 @@ static int run(const struct cmd *cmd, int argc, char **argv)
 static int help(int argc, char **argv)
 {
     int used;
-    const struct cmd *cmd = argc ? find(argc, argv, &used) : NULL;
+    const struct cmd *cmd = argc ? command_of(argc, argv, &used) : NULL;
 
     if (argc && !cmd)
         return member_name(argv[0], 0) ? list_members(argv[0], stdout) : unknown(argc, argv);
@@ -218,7 +218,7 @@ int cb_cmd_main(const struct cmd *const *table, int argc, char **argv)
         return exit_status(version(argc > 2 && is_verbose(argv[2])));
     if (is_help(argv[1]))
         return help(argc - 2, argv + 2);
-    cmd = find(argc - 1, argv + 1, &used);
+    cmd = command_of(argc - 1, argv + 1, &used);
     if (!cmd)
         return unknown(argc - 1, argv + 1);
     return run(cmd, argc - 1 - used, argv + 1 + used);

@@ -52,7 +52,7 @@ const struct backend *cb_backend_at(int i)
 }
 
 /* "opencl:1" -> the backend, and 1 -> *index; "opencl" is its device 0. NULL: unknown */
-static const struct backend *find(const char *name, int *index)
+static const struct backend *backend_of(const char *name, int *index)
 {
     const size_t n = strcspn(name, ":");
     const struct backend *b;
@@ -99,7 +99,7 @@ int cb_device_open_team(const char *name, const struct team_params *t,
 {
     static const struct device_want any = { 0 };
     int index = 0, err;
-    const struct backend *b = find(name ? name : "cpu", &index);
+    const struct backend *b = backend_of(name ? name : "cpu", &index);
     const char *why = "";
     struct device *d;
 
@@ -141,7 +141,7 @@ void cb_device_close(struct device *d)
 
     if (!d)
         return;
-    find(d->name, &index)->close(d);
+    backend_of(d->name, &index)->close(d);
     free_device(d);
 }
 

@@ -254,7 +254,7 @@ static int look(const struct wanted *w, struct candidates *out)
 
 /* Fills the new session s with the first n tokens of a file. After a failure, s can only be
  * closed. */
-static int take(const struct saved_bank *b, int n, struct cb_session *s)
+static int load_first(const struct saved_bank *b, int n, struct cb_session *s)
 {
     TRY(cb_saved_fill(b, s));
     s->n_prefill_exact = s->bank.n_seen;
@@ -279,7 +279,7 @@ static int take_candidate(const struct wanted *w, const struct candidate *c, str
         cb_saved_close(b);
         return 0;
     }
-    err = take(b, c->n, s);
+    err = load_first(b, c->n, s);
     if (err == CB_EFORMAT)
         put_chain_aside(w, b);
     else if (err)
@@ -309,8 +309,8 @@ static int try_all(const struct wanted *w, const struct candidates *list,
     return CB_OK;
 }
 
-static int find(struct wanted *w, const struct cb_session_params *params, cb_session **s,
-                int *n_hit)
+static int find_file(struct wanted *w, const struct cb_session_params *params, cb_session **s,
+                     int *n_hit)
 {
     struct candidates list = { .c = NULL };
     int err = want(w, *s);
@@ -332,7 +332,7 @@ int cb_bank_dir_find(cb_bank_dir *d, cb_model *m, const struct cb_session_params
 
     *n_hit = 0;
     TRY(cb_session_open(m, params, out));
-    return n < BLOCK ? CB_OK : find(&w, params, out, n_hit);
+    return n < BLOCK ? CB_OK : find_file(&w, params, out, n_hit);
 }
 
 /* ---- putting ---- */

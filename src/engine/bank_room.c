@@ -206,7 +206,7 @@ static int appraise(const struct list *x, struct entry *e)
     return err == CB_EIO || err == CB_ENOMEM ? err : CB_OK;
 }
 
-static struct entry *find(const struct list *x, const char *name)
+static struct entry *entry_of(const struct list *x, const char *name)
 {
     for (int i = 0; i < x->n; i++)
         if (!x->e[i].gone && !strcmp(x->e[i].name, name))
@@ -230,7 +230,7 @@ static struct entry *least(const struct list *x, const char *keep)
 static int drop(struct list *x, struct entry *e)
 {
     char *path = cb_bank_path(x->folder, e->name);
-    struct entry *parent = *e->continues ? find(x, e->continues) : NULL;
+    struct entry *parent = *e->continues ? entry_of(x, e->continues) : NULL;
     int err;
 
     if (!path)
@@ -256,7 +256,7 @@ static int make_room(struct list *x, uint64_t most, uint64_t bytes, const char *
     for (int i = 0; i < x->n; i++)
         TRY(appraise(x, &x->e[i]));
     for (int i = 0; i < x->n; i++)
-        if (*x->e[i].continues && (e = find(x, x->e[i].continues)))
+        if (*x->e[i].continues && (e = entry_of(x, x->e[i].continues)))
             e->n_child++;
     while (x->bytes > most - bytes && (e = least(x, keep)))
         TRY(drop(x, e));

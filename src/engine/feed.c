@@ -110,7 +110,7 @@ static long waits(void)
 /* A call that waited for many pages is followed by some that ask for their rows ahead. */
 static void note_waits(struct cb_session *s, long n)
 {
-    int *cold = &s->attention.cold;
+    int *cold = &s->attention.cold_pages;
 
     if (s->mapped)
         *cold = n > COLD_FROM ? COLD_FOR : *cold ? *cold - 1 : 0;
@@ -344,7 +344,7 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
 {
     struct call c = { &s, 1, tokens, n, NULL, apart_body, CB_OK };
     const char *why = cb_attention_undraftable(&s->attention);
-    const int most = cb_attention_together(&s->attention);
+    const int most = cb_attention_max_draft(&s->attention);
 
     *logits = NULL;
     TRY(check_feed(s, tokens, n));
@@ -354,7 +354,7 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
     if (n > most)
         return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
     TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit_together(s, n));
+    TRY(cb_session_work_fit_draft(s, n));
     TRY(cb_in_step_tell(s, VERB_DECODE_ALL, tokens, n));
     TRY(run(&c, 1));
     *logits = s->w.batch_logits;

@@ -144,7 +144,7 @@ static void cut(struct follower *f, int n)
     x->n = 0;
 }
 
-static void close(struct follower *f)
+static void close_follower(struct follower *f)
 {
     struct mtp_drafter *x = (struct mtp_drafter *)f;
 
@@ -178,11 +178,11 @@ int cb_mtp_drafter_open(struct cb_session *of)
         return CB_OK;
     if (!(x = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
-    x->f = (struct follower){ take_states, cut, close };
+    x->f = (struct follower){ take_states, cut, close_follower };
     x->of = of;
     err = open(x);
     if (err)
-        close(&x->f);
+        close_follower(&x->f);
     else
         of->follower = &x->f;
     return err;

@@ -423,7 +423,7 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
 }
 
 /* The first n bytes of area i of f -> at, in a store of s */
-static int take(const struct bank_file *f, int i, size_t n, struct cb_session *s, void *at)
+static int read_area(const struct bank_file *f, int i, size_t n, struct cb_session *s, void *at)
 {
     return cb_area_is_rows(f->area[i].kind) /* many */
                ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
@@ -451,7 +451,7 @@ static int fill_first(const struct saved_bank *b, struct cb_session *s, const st
                        f->path);
     if (before)
         TRY(fill_first(b->parent, s, a, n < before ? n : (size_t)before));
-    return n > before ? take(f, i, n - (size_t)before, s, (char *)a->at + before) : CB_OK;
+    return n > before ? read_area(f, i, n - (size_t)before, s, (char *)a->at + before) : CB_OK;
 }
 
 /* What the file itself has of an area comes last: mapped pages end behind the others. */
@@ -464,19 +464,19 @@ static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, co
         return cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", b->file.path, i);
     if (skip)
         TRY(fill_first(b->parent, s, a, skip));
-    return take(&b->file, i, (size_t)f->bytes, s, (char *)a->at + skip);
+    return read_area(&b->file, i, (size_t)f->bytes, s, (char *)a->at + skip);
 }
 
 /* A page that is missing is read alone: the kernel would bring megabytes of neighbours with it,
  * which a file larger than the memory pays for with pages in use. Who reads many says so before
- * (bank/store_ask.h). Of such a file, the pages that were verified first are gone already. */
+ * (bank/store_prefetch.h). Of such a file, the pages that were verified first are gone already. */
 static void note_mapped(struct cb_session *s, const struct area *a)
 {
     if (!s->mapped || !cb_area_is_rows(a->kind) || !a->bytes)
         return;
     if (a->kind != AREA_INDEX_KEYS) /* which are read in their order */
         cb_pages_scattered(a->at, a->bytes);
-    s->attention.cold |= cb_pages_on_disk(a->at, a->bytes);
+    s->attention.cold_pages |= cb_pages_on_disk(a->at, a->bytes);
 }
 
 static int fill_areas(const struct saved_bank *b, struct cb_session *s)

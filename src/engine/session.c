@@ -198,10 +198,10 @@ int cb_session_work_fit_batch(struct cb_session *s, int n)
     return CB_OK;
 }
 
-int cb_session_work_fit_together(struct cb_session *s, int n)
+int cb_session_work_fit_draft(struct cb_session *s, int n)
 {
     TRY(cb_session_work_fit_batch(s, n));
-    return cb_attention_fit_together(&s->attention, n);
+    return cb_attention_fit_draft(&s->attention, n);
 }
 
 int cb_session_fit_tokens(struct cb_session *s, int n)

@@ -160,8 +160,8 @@ int cb_session_repeats(const struct cb_session *s, int n);
 int cb_session_work_fit(struct cb_session *s, int n); /* room for a feed of n tokens */
 /* Bytes of the device's memory that this takes beyond what the session has */
 int64_t cb_session_work_grows(const struct cb_session *s, int n);
-int cb_session_work_fit_batch(struct cb_session *s, int n);    /* for a batch of n sessions */
-int cb_session_work_fit_together(struct cb_session *s, int n); /* for n tokens of this session */
+int cb_session_work_fit_batch(struct cb_session *s, int n); /* for a batch of n sessions */
+int cb_session_work_fit_draft(struct cb_session *s, int n); /* for n tokens of this session */
 void cb_session_forget(struct cb_session *s); /* drops all tokens; call with the device locked */
 int cb_session_fit_tokens(struct cb_session *s, int n); /* room for n tokens in `token` */
 /* Notes the ids of the tokens that the next feed brings. */

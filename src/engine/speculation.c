@@ -46,7 +46,7 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
 {
     struct cb_speculation *x;
     const char *why = cb_speculation_why_not(s);
-    int together;
+    int max_draft;
 
     *out = NULL;
     if (most < 0 || most > MOST_DRAFT)
@@ -54,10 +54,10 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
     if (most && why)
         return cb_fail(CB_EUNSUPPORTED, "speculation: policy %s: %s", s->policy->m->name, why);
     TRY(cb_mtp_drafter_open(s));
-    together = max_int(most, cb_session_draft_mtp(s)) + 1;
-    if (together > 1 && !s->bank.n_feed) /* else a prompt in progress uses the work space */
-        TRY(cb_session_work_fit_together(s,
-                                         min_int(together, cb_attention_together(&s->attention))));
+    max_draft = max_int(most, cb_session_draft_mtp(s)) + 1;
+    if (max_draft > 1 && !s->bank.n_feed) /* else a prompt in progress uses the work space */
+        TRY(cb_session_work_fit_draft(s,
+                                      min_int(max_draft, cb_attention_max_draft(&s->attention))));
     if (!(x = cb_calloc(1, sizeof *x)) || cb_drafter_new(&x->drafter)) {
         free(x);
         return CB_ENOMEM;

@@ -316,7 +316,7 @@ static void warn_of_line(const struct reading *x, const char *what)
 
 /* Takes over an item that was made with status err. What is no item is counted; anything else that
  * fails ends the reading. */
-static int take(struct reading *x, struct item *it, int err)
+static int hand_item(struct reading *x, struct item *it, int err)
 {
     if (!err)
         return cb_item_add(x->out, it);
@@ -352,7 +352,7 @@ static int read_document(struct reading *x, const json_t *o)
         return CB_OK;
     }
     if (!n || json_array_size(answers) != n)
-        return take(
+        return hand_item(
             x, &none,
             cb_fail(CB_EFORMAT, "instructions, outputs: %zu and %zu", n, json_array_size(answers)));
     for (size_t i = 0; i < n && !err; i++) {
@@ -360,7 +360,7 @@ static int read_document(struct reading *x, const json_t *o)
         snprintf(id, sizeof id, "%s-%d-%zu", x->r.task, x->r.line, i + 1);
         q.input = json_string_value(json_array_get(asked, i));
         q.answers = json_array_get(answers, i);
-        err = take(x, &it, from_template(&x->r, &q, &it));
+        err = hand_item(x, &it, from_template(&x->r, &q, &it));
     }
     return err;
 }
@@ -375,11 +375,11 @@ static int read_line(struct reading *x, const char *line)
     if (err == CB_ENOMEM)
         return err;
     if (!json_is_object(o))
-        err = take(x, &it, cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text));
+        err = hand_item(x, &it, cb_fail(CB_EFORMAT, "%s", o ? "not an object" : e.text));
     else if (json_object_get(o, "instructions"))
         err = read_document(x, o);
     else
-        err = take(x, &it, (text(o, "prompt") ? from_suite : from_question)(&x->r, o, &it));
+        err = hand_item(x, &it, (text(o, "prompt") ? from_suite : from_question)(&x->r, o, &it));
     json_decref(o);
     return err;
 }

@@ -36,7 +36,7 @@ const struct gguf_kv *cb_gguf_kv_at(const struct gguf *g, uint64_t i)
     return i < g->n_kv ? &g->kv[i] : NULL;
 }
 
-static const void *find(const struct gguf_str **e, uint64_t n, const char *name)
+static const void *find_named(const struct gguf_str **e, uint64_t n, const char *name)
 {
     const struct gguf_str want = { name, strlen(name) }, *key = &want;
     const struct gguf_str **hit = bsearch(&key, e, n, sizeof *e, cb_gguf_cmp_name);
@@ -46,7 +46,7 @@ static const void *find(const struct gguf_str **e, uint64_t n, const char *name)
 
 const struct gguf_kv *cb_gguf_find(const struct gguf *g, const char *key)
 {
-    return find(g->by_key, g->n_kv, key);
+    return find_named(g->by_key, g->n_kv, key);
 }
 
 uint64_t cb_gguf_n_tensor(const struct gguf *g)
@@ -61,5 +61,5 @@ const struct gguf_tensor *cb_gguf_tensor_at(const struct gguf *g, uint64_t i)
 
 const struct gguf_tensor *cb_gguf_tensor(const struct gguf *g, const char *name)
 {
-    return find(g->by_name, g->n_tensor, name);
+    return find_named(g->by_name, g->n_tensor, name);
 }

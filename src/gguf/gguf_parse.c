@@ -55,7 +55,7 @@ static int bad_tensor(const struct gguf *g, struct gguf_str name, const char *wh
 /* ---- bytes ---- */
 
 /* The next n bytes; NULL if the file ends before them. */
-static const unsigned char *take(struct cursor *c, uint64_t n)
+static const unsigned char *take_bytes(struct cursor *c, uint64_t n)
 {
     const unsigned char *p = c->g->map + c->at;
 
@@ -67,7 +67,7 @@ static const unsigned char *take(struct cursor *c, uint64_t n)
 
 static int take_u32(struct cursor *c, uint32_t *out)
 {
-    const unsigned char *p = take(c, sizeof *out);
+    const unsigned char *p = take_bytes(c, sizeof *out);
 
     if (p)
         memcpy(out, p, sizeof *out);
@@ -76,7 +76,7 @@ static int take_u32(struct cursor *c, uint32_t *out)
 
 static int take_u64(struct cursor *c, uint64_t *out)
 {
-    const unsigned char *p = take(c, sizeof *out);
+    const unsigned char *p = take_bytes(c, sizeof *out);
 
     if (p)
         memcpy(out, p, sizeof *out);
@@ -88,7 +88,7 @@ static int take_str(struct cursor *c, struct gguf_str *out)
     uint64_t n;
     const unsigned char *p;
 
-    if (!take_u64(c, &n) || !(p = take(c, n)))
+    if (!take_u64(c, &n) || !(p = take_bytes(c, n)))
         return 0;
     out->s = (const char *)p;
     out->n = (size_t)n;
@@ -151,7 +151,7 @@ static int read_values(struct cursor *c, struct gguf_kv *kv)
 
     if (kv->n > (c->g->size - c->at) / size)
         return bad_key(c->g, kv->key, "the file ends inside of its values");
-    take(c, kv->n * size);
+    take_bytes(c, kv->n * size);
     for (uint64_t i = 0; kv->elem == GGUF_BOOL && i < kv->n; i++)
         if (((const unsigned char *)kv->data)[i] > 1)
             return bad_key(c->g, kv->key, "a truth value is neither 0 nor 1");
@@ -348,7 +348,7 @@ static int read_tensors(struct gguf *g, struct cursor *c)
 int cb_gguf_parse(struct gguf *g)
 {
     struct cursor c = { g, 0 };
-    const unsigned char *magic = take(&c, 4);
+    const unsigned char *magic = take_bytes(&c, 4);
     uint64_t n_kv;
 
     if (!magic || memcmp(magic, "GGUF", 4))

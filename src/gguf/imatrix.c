@@ -25,7 +25,7 @@ struct imatrix {
 };
 
 /* Columns that nothing is known of matter alike; a column is a sum of squares. */
-static int take(struct imatrix *m, struct gguf_str name, const char *sums, int64_t n, int known)
+static int add_sums(struct imatrix *m, struct gguf_str name, const char *sums, int64_t n, int known)
 {
     struct entry *e = &m->entry[m->n_entry++];
 
@@ -81,7 +81,7 @@ static int take_tensor(struct imatrix *m, const struct gguf_tensor *t)
     if (!c || t->type != DT_F32 || c->type != DT_F32 || n_mat < 1 || n % n_mat)
         return cb_fail(CB_EFORMAT, "%s: %.*s has no counts that fit", m->path,
                        (int)(name.n < 80 ? name.n : 80), name.s);
-    TRY(take(m, name, t->data, n, 1));
+    TRY(add_sums(m, name, t->data, n, 1));
     for (int64_t i = 0; i < n_mat; i++) {
         float count;
         memcpy(&count, (const char *)c->data + (size_t)i * sizeof count, sizeof count);
@@ -144,7 +144,7 @@ static int take_entry(struct imatrix *m, struct reader *r)
     if (!name || !sums)
         return cb_fail(CB_EFORMAT, "%s: ends within entry %lld, or is no importance matrix",
                        m->path, (long long)m->n_entry + 1);
-    return take(m, (struct gguf_str){ name, (size_t)len }, sums, n, calls > 0);
+    return add_sums(m, (struct gguf_str){ name, (size_t)len }, sums, n, calls > 0);
 }
 
 static int read_old(struct imatrix *m)

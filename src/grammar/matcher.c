@@ -274,7 +274,7 @@ static int begin_rules(struct matcher *m)
 }
 
 /* All ways from those in `todo` to the next byte -> the number of their state */
-static int close(struct matcher *m)
+static int close_state(struct matcher *m)
 {
     int rc = CB_OK;
 
@@ -295,7 +295,7 @@ static int close(struct matcher *m)
     return rc;
 }
 
-static int take(struct matcher *m, int32_t state, uint8_t byte)
+static int take_byte(struct matcher *m, int32_t state, uint8_t byte)
 {
     const struct program *p = m->prog;
     const struct list l = m->list[state];
@@ -306,7 +306,7 @@ static int take(struct matcher *m, int32_t state, uint8_t byte)
         if (x->op == OP_SET && cb_set_has(&p->set[x->arg], byte))
             TRY(push(&m->todo, (struct pair){ x->next, at.node }));
     }
-    return close(m);
+    return close_state(m);
 }
 
 static int new_row(struct matcher *m, int32_t state)
@@ -332,7 +332,7 @@ int32_t cb_matcher_next(struct matcher *m, int32_t state, uint8_t byte)
     step = &m->step[(size_t)m->list[state].row * (size_t)m->prog->n_class + (size_t)c];
     if (*step != UNKNOWN)
         return *step;
-    TRY(to = take(m, state, byte));
+    TRY(to = take_byte(m, state, byte));
     *step = to; /* taking steps makes lists, not rows */
     return to;
 }
@@ -421,7 +421,7 @@ static int begin(struct matcher *m)
     TRY(wait_for(m, p->root, (struct pair){ 0, 0 }));
     if (p->rule[p->root].nullable)
         TRY(push(&m->todo, (struct pair){ 0, 0 }));
-    TRY(state = close(m));
+    TRY(state = close_state(m));
     m->state = state;
     return CB_OK;
 }

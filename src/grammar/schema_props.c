@@ -19,7 +19,7 @@ static int same_key(const void *ctx, int32_t id)
 }
 
 /* The number of the property with this key, which is added if it is new -> *i */
-static int find(struct schema *s, struct props *p, const char *key, size_t n, size_t *i)
+static int find_prop(struct schema *s, struct props *p, const char *key, size_t n, size_t *i)
 {
     const int32_t fresh = (int32_t)p->n;
     int32_t id;
@@ -55,7 +55,7 @@ static int add_listed(struct schema *s, struct props *p, struct sval *v, size_t 
     if (list && list->kind != SVAL_OBJECT)
         return cb_schema_fail(s, CB_EARG, v, "'properties' must be an object");
     for (struct sval *m = list ? list->first : NULL; m; m = m->next) {
-        TRY(find(s, p, m->key, m->key_n, &i));
+        TRY(find_prop(s, p, m->key, m->key_n, &i));
         TRY(add_part(s, p, i, m, member));
     }
     return CB_OK;
@@ -74,7 +74,7 @@ static int add_required(struct schema *s, struct props *p, struct sval *v)
     for (struct sval *m = list ? list->first : NULL; m; m = m->next) {
         if (m->kind != SVAL_STRING)
             return cb_schema_fail(s, CB_EARG, v, "'required' is a list of texts");
-        TRY(find(s, p, m->s, m->n, &i));
+        TRY(find_prop(s, p, m->s, m->n, &i));
         p->prop[i].required = 1;
     }
     return CB_OK;
@@ -98,7 +98,7 @@ static int add_names(struct schema *s, struct props *p, struct sval *v)
     list = names ? cb_schema_get(s, names, "enum") : NULL;
     for (struct sval *m = one ? one : list ? list->first : NULL; m; m = one ? NULL : m->next)
         if (m->kind == SVAL_STRING)
-            TRY(find(s, p, m->s, m->n, &i));
+            TRY(find_prop(s, p, m->s, m->n, &i));
     p->named |= one || list;
     return CB_OK;
 }

@@ -124,7 +124,8 @@ int cb_jdict_new(struct jrun *r, struct jv *out)
     return CB_OK;
 }
 
-static int find(struct jrun *r, const struct jdict *d, const struct jv *key, struct jpair **found)
+static int find_pair(struct jrun *r, const struct jdict *d, const struct jv *key,
+                     struct jpair **found)
 {
     *found = NULL;
     if (cb_jis_seq(key) && key->kind == J_LIST)
@@ -143,7 +144,7 @@ int cb_jdict_get(struct jrun *r, const struct jdict *d, const struct jv *key,
 {
     struct jpair *p;
 
-    TRY(find(r, d, key, &p));
+    TRY(find_pair(r, d, key, &p));
     *found = p ? &p->value : NULL;
     return CB_OK;
 }
@@ -159,7 +160,7 @@ int cb_jdict_put(struct jrun *r, struct jdict *d, const struct jv *key, const st
 {
     struct jpair *p;
 
-    TRY(find(r, d, key, &p));
+    TRY(find_pair(r, d, key, &p));
     if (!p) {
         TRY(grow(r, (void **)&d->at, d->n, &d->cap, sizeof *d->at));
         p = &d->at[d->n++];

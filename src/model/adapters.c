@@ -49,7 +49,8 @@ static int check_file(const struct cb_model *m, const struct gguf *g)
 /* ---- one matrix ---- */
 
 /* NAME.lora_a or NAME.lora_b -> *out; NULL if there is none */
-static void find(struct adapter *x, const char *name, char which, const struct gguf_tensor **out)
+static void find_tensor(struct adapter *x, const char *name, char which,
+                        const struct gguf_tensor **out)
 {
     char full[80];
 
@@ -130,8 +131,8 @@ static int bind(struct cb_model *m, struct adapter *x, const char *name,
     const struct gguf_tensor *a, *b;
     struct lora *y, **end = &w->lora;
 
-    find(x, name, 'a', &a);
-    find(x, name, 'b', &b);
+    find_tensor(x, name, 'a', &a);
+    find_tensor(x, name, 'b', &b);
     if (!a && !b)
         return CB_OK;
     if (!a || !b)

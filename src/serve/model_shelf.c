@@ -227,7 +227,7 @@ static int going_down(void)
 }
 
 /* Under the lock */
-static int take(struct model_shelf *s, int i, int (*gone)(void *arg), void *gone_arg)
+static int take_model(struct model_shelf *s, int i, int (*gone)(void *arg), void *gone_arg)
 {
     struct place *p = &s->at[i];
     int rc;
@@ -254,7 +254,7 @@ int cb_shelf_take(struct model_shelf *s, int i, int (*gone)(void *arg), void *go
     int rc;
 
     pthread_mutex_lock(&s->lock);
-    rc = take(s, i, gone, gone_arg);
+    rc = take_model(s, i, gone, gone_arg);
     *out = rc ? NULL : s->at[i].server;
     pthread_mutex_unlock(&s->lock);
     return rc;

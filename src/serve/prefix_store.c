@@ -52,7 +52,7 @@ void cb_prefix_store_free(struct prefix_store *b)
     free(b);
 }
 
-static int find(const struct prefix_store *b, const char *id)
+static int prefix_at(const struct prefix_store *b, const char *id)
 {
     for (int i = 0; i < b->n; i++)
         if (!strcmp(b->at[i].id, id))
@@ -109,7 +109,7 @@ json_t *cb_prefix_store_messages(struct prefix_store *b, const char *id)
     int i;
 
     pthread_mutex_lock(&b->lock);
-    i = find(b, id);
+    i = prefix_at(b, id);
     if (i >= 0)
         copy = cb_json_deep_copy(b->at[i].messages);
     pthread_mutex_unlock(&b->lock);
@@ -123,7 +123,7 @@ size_t cb_prefix_store_cost(struct prefix_store *b, const char *id)
     int i;
 
     pthread_mutex_lock(&b->lock);
-    i = find(b, id);
+    i = prefix_at(b, id);
     if (i >= 0)
         bytes = READ * b->at[i].bytes;
     pthread_mutex_unlock(&b->lock);
@@ -149,7 +149,7 @@ int cb_prefix_store_remove(struct prefix_store *b, const char *id)
     int i;
 
     pthread_mutex_lock(&b->lock);
-    i = find(b, id);
+    i = prefix_at(b, id);
     if (i >= 0) {
         old = b->at[i];
         b->at[i] = b->at[--b->n];

@@ -107,7 +107,7 @@ static void allow(struct exchange *x, const char *method)
 }
 
 /* The route, or NULL; x->allow: the methods of the path if it has others */
-static const struct route *find(struct exchange *x)
+static const struct route *route_of(struct exchange *x)
 {
     const char *method = strcmp(x->method, "HEAD") ? x->method : "GET";
 
@@ -246,7 +246,7 @@ static int ready(struct exchange *x, const struct route *r)
 
 void cb_route(struct exchange *x)
 {
-    const struct route *r = find(x);
+    const struct route *r = route_of(x);
 
     cb_exchange_forget();
     if (!r && *x->allow) {

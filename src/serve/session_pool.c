@@ -401,7 +401,7 @@ static void drop_lost(struct session_pool *s)
 }
 
 /* A session for the job, in a slot that no job has */
-static int find(struct session_pool *s, struct job *j, struct slot **out, int *kept)
+static int find_slot(struct session_pool *s, struct job *j, struct slot **out, int *kept)
 {
     const int no_cache = j->group->order.no_cache;
     int most = no_cache ? 0 : INT32_MAX, rc;
@@ -435,7 +435,7 @@ int cb_pool_take(struct session_pool *s, struct job *j, struct slot **out, int *
     if (n_working(s) == s->p.n)
         return 0;
     drop_lost(s);
-    rc = find(s, j, out, kept);
+    rc = find_slot(s, j, out, kept);
     if (rc <= 0)
         return rc;
     TRY(reserve(s, *out, j));

@@ -161,7 +161,7 @@ START_TEST(threads_and_chunks_do_not_matter)
 }
 END_TEST
 
-/* Scores of rows that were kept equal those computed anew for the candidates at hand: with a tail
+/* Scores of rows that were kept equal those computed again for the candidates at hand: with a tail
  * that never ends, and with one that is moved at every step. */
 START_TEST(a_moved_tail_is_only_more_candidates)
 {

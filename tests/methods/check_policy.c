@@ -223,7 +223,7 @@ START_TEST(threads_and_chunks_change_nothing)
 }
 END_TEST
 
-START_TEST(a_cleared_session_starts_anew)
+START_TEST(a_cleared_session_starts_afresh)
 {
     char spec[2][128];
     const struct row row = row_at(_i, spec[0], spec[1]);
@@ -694,7 +694,7 @@ int main(void)
     tcase_add_loop_test(t, a_budget_that_holds_all_changes_no_bit, 0,
                         N_ROW + cb_setting_n_policy());
     tcase_add_loop_test(t, threads_and_chunks_change_nothing, 0, N_ROW + cb_setting_n_policy());
-    tcase_add_loop_test(t, a_cleared_session_starts_anew, 0, N_ROW + cb_setting_n_policy());
+    tcase_add_loop_test(t, a_cleared_session_starts_afresh, 0, N_ROW + cb_setting_n_policy());
     tcase_add_loop_test(t, memory_is_what_was_planned, 0, N_ROW + cb_setting_n_policy());
     tcase_add_loop_test(t, short_prompts, 0, N_ROW + cb_setting_n_policy());
     tcase_add_loop_test(t, a_stream_needs_no_more_memory, 0, 4);

@@ -159,7 +159,7 @@ static void ask_for(int way, int n_layer, struct layer_plan *row)
 }
 enum { N_ASKED = 8 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int *asked = p->arg;
 
@@ -172,7 +172,7 @@ START_TEST(two_claims_are_refused_by_both_names)
 {
     static const struct method_opt none = { .name = NULL };
     static const struct method both = {
-        .name = "both", .opts = &none, .plan = plan, .slot_floats = 4
+        .name = "both", .opts = &none, .plan = plan_layers, .slot_floats = 4
     };
     const struct cb_session_params p = { .n_ctx = CTX, .type_k = "f32", .type_v = "f32" };
     cb_model *m = open_model();

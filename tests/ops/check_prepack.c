@@ -385,7 +385,7 @@ static void expect_tokens(const struct store *s)
 }
 
 /* Two slots dropped without a token between them: the last row goes into the first one's hole, so
- * its block is rows again, and is prepacked anew when it is full. */
+ * its block is rows again, and is prepacked again when it is full. */
 START_TEST(a_filled_hole_unpacks_the_last_block)
 {
     static const int drops[][2] = { { 5, 9 }, { 200, 3 }, { 5, 253 } };
@@ -534,7 +534,7 @@ START_TEST(sessions_say_the_same)
 }
 END_TEST
 
-/* Rows until it is known that a layer is not lazy, and when it is asked about anew; a lazy one was
+/* Rows until it is known that a layer is not lazy, and when it is asked about again; a lazy one was
  * prepacked as long as there was nothing to drop. */
 START_TEST(what_is_not_lazy_is_prepacked)
 {

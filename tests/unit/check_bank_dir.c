@@ -84,15 +84,15 @@ START_TEST(a_file_that_continues_another_opens)
     remember(r, ids, 600);
     d = opendir(path);
     while ((f = readdir(d))) {
-        cb_session *s, *anew;
+        cb_session *s, *fresh;
         if (!strstr(f->d_name, ".bank"))
             continue;
         snprintf(file, sizeof file, "%s/%s", path, f->d_name);
         ck_assert_msg(!cb_session_load(m, file, 0, &s), "%s", cb_error());
-        anew = cb_setting_session(m, r, N_CTX);
-        prefill(anew, ids, cb_session_len(s));
-        same(s, anew, file);
-        cb_session_close(anew);
+        fresh = cb_setting_session(m, r, N_CTX);
+        prefill(fresh, ids, cb_session_len(s));
+        same(s, fresh, file);
+        cb_session_close(fresh);
         cb_session_close(s);
         n_opened++;
     }
@@ -169,7 +169,7 @@ END_TEST
 
 /* ---- trouble ---- */
 
-/* Damaged files are put aside, and the prompt is remembered anew. */
+/* Damaged files are put aside, and the prompt is remembered again. */
 START_TEST(damaged)
 {
     const struct setting *r = &cb_setting[0];

@@ -32,7 +32,7 @@ struct answer {
     int calls, stop_at; /* stop_at: the call that stops; 0: none */
 };
 
-static int take(void *arg, const char *text, size_t len)
+static int take_text(void *arg, const char *text, size_t len)
 {
     struct answer *a = arg;
 
@@ -89,11 +89,11 @@ static int by_hand(cb_session *s, cb_sampler *x, int most, struct answer *a, int
         cb_sampler_accept(x, id);
         ck_assert_int_eq(cb_session_decode(s, id), CB_OK);
         ck_assert_int_eq(cb_detokenizer_push(d, id, &text, &len), CB_OK);
-        take(a, text, len);
+        take_text(a, text, len);
         n++;
     }
     cb_detokenizer_end(d, &text, &len);
-    take(a, text, len);
+    take_text(a, text, len);
     cb_detokenizer_free(d);
     return n;
 }

@@ -99,7 +99,7 @@ static void top_of(struct device *d, struct weight *w, const char *what)
     static const int tops[] = { 1, 2, 20, 78 };
     const struct mm mm = { w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 16 };
     float *y = alloc(OUT, sizeof *y), x[IN];
-    struct head_prune_stats luck = { 0 };
+    struct head_prune_stats stats = { 0 };
     struct head_prune *p;
 
     cb_toy_ok(cb_head_prune_new(d, w, OUT * cb_row_bytes(w->type, IN), &p));
@@ -108,17 +108,17 @@ static void top_of(struct device *d, struct weight *w, const char *what)
         activations(kind, x);
         d->ops->matmul(d, &mm, 1, x, 1);
         for (size_t i = 0; i < sizeof tops / sizeof *tops; i++) {
-            cb_head_prune_top(d, p, &luck, tops[i], 16, x, y);
+            cb_head_prune_top(d, p, &stats, tops[i], 16, x, y);
             /* beside one large activation, or of nearly as many places as blocks, any row may be
              * one */
             const int left = kind == 2 || tops[i] > 20 ? 0 : OUT / 4;
             same_top(mm.y, y, tops[i], left, what);
         }
-        cb_head_prune_top(d, p, &luck, OUT / 2, 16, x, y); /* as many as that are not looked for */
+        cb_head_prune_top(d, p, &stats, OUT / 2, 16, x, y); /* as many as that are not looked for */
         ck_assert_msg(!memcmp(mm.y, y, OUT * sizeof *y), "%s: half of all", what);
     }
     memset(x, 0, sizeof x); /* any row may be the largest */
-    cb_head_prune_top(d, p, &luck, 1, 16, x, y);
+    cb_head_prune_top(d, p, &stats, 1, 16, x, y);
     for (int r = 0; r < OUT; r++)
         ck_assert(y[r] == 0);
     cb_head_prune_free(d, p);
@@ -212,7 +212,7 @@ START_TEST(a_row_that_the_preview_hides_is_found)
     const int best = places[_i], rival = 1234;
     struct weight w = { .name = "w", .type = DT_F32, .n_in = IN, .n_out = OUT };
     float *raw = alloc((size_t)OUT * IN, sizeof *raw), *y = alloc(OUT, sizeof *y), x[IN];
-    struct head_prune_stats luck = { 0 };
+    struct head_prune_stats stats = { 0 };
     struct head_prune *p;
     struct device *d;
     struct mm all = { &w, NULL, alloc(OUT, sizeof(float)), OUT, 0, 1 };
@@ -226,7 +226,7 @@ START_TEST(a_row_that_the_preview_hides_is_found)
     ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
     cb_toy_ok(cb_head_prune_new(d, &w, OUT * cb_row_bytes(DT_F32, IN), &p));
     d->ops->matmul(d, &all, 1, x, 1);
-    cb_head_prune_top(d, p, &luck, 1, 16, x, y);
+    cb_head_prune_top(d, p, &stats, 1, 16, x, y);
     same_top(all.y, y, 1, OUT / 2, "a hidden row");
     ck_assert_float_eq(y[best], all.y[best]);
     ck_assert_float_gt(all.y[best], all.y[rival]);

@@ -198,7 +198,7 @@ START_TEST(asked_for)
 
     save(s);
     l = load(0);
-    l->attention.cold = 1000;
+    l->attention.cold_pages = 1000;
     steps(s, 500, N_STEP);
     steps(l, 500, N_STEP);
     same(s, l, r->policy);
@@ -206,7 +206,7 @@ START_TEST(asked_for)
     prefill(l, 550, 70);
     same(s, l, r->policy);
     if (l->mapped)
-        ck_assert_int_gt(l->attention.cold, 900);
+        ck_assert_int_gt(l->attention.cold_pages, 900);
     cb_session_close(l);
     cb_session_close(s);
 }

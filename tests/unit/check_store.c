@@ -175,7 +175,7 @@ START_TEST(single_slots_are_dropped)
 }
 END_TEST
 
-START_TEST(a_cut_to_nothing_starts_anew)
+START_TEST(a_cut_to_nothing_starts_afresh)
 {
     static const int keep[] = { 5, 7 };
     struct store s;
@@ -314,7 +314,7 @@ int main(void)
     tcase_add_test(t, heads_keep_different_tokens);
     tcase_add_test(t, memory_grows_with_use_and_comes_back);
     tcase_add_loop_test(t, single_slots_are_dropped, 0, 2);
-    tcase_add_test(t, a_cut_to_nothing_starts_anew);
+    tcase_add_test(t, a_cut_to_nothing_starts_afresh);
     tcase_add_loop_test(t, copies_go_on_alone, 0, N_STATES);
     r = srunner_create(suite);
     srunner_run_all(r, CK_NORMAL);

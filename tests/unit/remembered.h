@@ -238,22 +238,22 @@ static inline void same(const cb_session *a, const cb_session *b, const char *wh
 static inline int is_right(const struct setting *r, const int32_t *tokens, int n)
 {
     const struct cb_session_params p = params_of(r);
-    cb_session *anew, *s;
+    cb_session *fresh, *s;
     int n_hit;
 
     s = through(r, tokens, n, &n_hit);
-    ck_assert_msg(!cb_session_open(m, &p, &anew), "%s", cb_error());
-    prefill(anew, tokens, n);
-    same(s, anew, r->policy);
+    ck_assert_msg(!cb_session_open(m, &p, &fresh), "%s", cb_error());
+    prefill(fresh, tokens, n);
+    same(s, fresh, r->policy);
     for (int i = 0; i < N_STEP; i++) {
         ck_assert_int_eq(cb_session_decode(s, ids[i]), CB_OK);
-        ck_assert_int_eq(cb_session_decode(anew, ids[i]), CB_OK);
+        ck_assert_int_eq(cb_session_decode(fresh, ids[i]), CB_OK);
     }
-    same(s, anew, r->policy);
+    same(s, fresh, r->policy);
     prefill(s, ids + 50, 40);
-    prefill(anew, ids + 50, 40);
-    same(s, anew, r->policy);
-    cb_session_close(anew);
+    prefill(fresh, ids + 50, 40);
+    same(s, fresh, r->policy);
+    cb_session_close(fresh);
     cb_session_close(s);
     return n_hit;
 }

@@ -25,7 +25,7 @@ static size_t row_bytes(int hd)
     return (size_t)pairs(hd) * 4 + 4;
 }
 
-static void ask_ahead(const struct kern_rows *x, int from, int n)
+static void prefetch(const struct kern_rows *x, int from, int n)
 {
     for (int i = from; i < from + n && i < x->n_ahead; i++)
         for (size_t at = 0; at < x->bytes; at += 64)
@@ -134,7 +134,7 @@ VEC_INLINE void pack_values(enum kv_type t, const struct kern_rows *v, int hd, i
 {
     for (int j = 0; j < v->n; j += 16) {
         float inv[16];
-        ask_ahead(v, j, 16);
+        prefetch(v, j, 16);
         row_steps(t, v->row + j, hd, step + at + j, inv);
         for (int b = 0; b < hd / 32; b++) /* past the last row: any row, with weight 0 */
             pack_rows(t, v->row + j, 32 * b, inv, code + (size_t)b * stride + 32 * (at + j));

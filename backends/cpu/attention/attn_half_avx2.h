@@ -105,7 +105,7 @@ VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int
 {
     float inv[PANEL];
 
-    ask_ahead(k, j, PANEL);
+    prefetch(k, j, PANEL);
     row_steps(t, k->row + j, hd, step, inv);
     for (int i = 0; i < PANEL; i += VW)
         pack_keys(t, k->row + j + i, hd, inv + i, y + 4 * i);

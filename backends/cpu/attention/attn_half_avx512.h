@@ -132,7 +132,7 @@ VEC_INLINE void pack_panel(enum kv_type t, const struct kern_rows *k, int j, int
     float inv[16];
 
     for (int i = 0; i < PANEL; i += 16) {
-        ask_ahead(k, j + i, 16);
+        prefetch(k, j + i, 16);
         row_steps(t, k->row + j + i, hd, step + i, inv);
         pack_keys(t, k->row + j + i, hd, inv, y + 4 * i);
     }

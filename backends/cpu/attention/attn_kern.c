@@ -66,7 +66,7 @@ VEC_INLINE size_t at_byte(enum kv_type t, int c)
 
 /* Prefetches the cache lines that begin in elements [c, c + n) of row j of the next block: a few
  * lines at each step, since a core can have only few requests to memory in flight. */
-VEC_INLINE void ask_ahead(enum kv_type t, const struct kern_rows *k, int j, int c, int n)
+VEC_INLINE void prefetch(enum kv_type t, const struct kern_rows *k, int j, int c, int n)
 {
     const size_t end = at_byte(t, c + n);
 
@@ -101,7 +101,7 @@ VEC_INLINE void pack_keys(enum kv_type t, const struct kern_rows *k, int j, int 
 
     for (; c + VW <= hd; c += VW) {
         for (int a = 0; a < VW; a++)
-            ask_ahead(t, k, j + a, c, VW);
+            prefetch(t, k, j + a, c, VW);
         load_keys(t, row, c, x);
         UNROLL
         for (int i = 0; i < VW; i++)
@@ -256,7 +256,7 @@ VEC_INLINE void direct_tile(enum kv_type t, int m, const float *q, const struct 
         acc[r] = v_set1(0.0f);
     for (; c + VW <= hd; c += VW) {
         for (int a = 0; a < VW; a++)
-            ask_ahead(t, k, j + a, c, VW);
+            prefetch(t, k, j + a, c, VW);
         load_keys(t, row, c, x);
         add_products(m, VW, q + c * m, x, acc);
     }
@@ -305,7 +305,7 @@ VEC_INLINE void pv_tile(enum kv_type t, int m, int nv, const float *s, const str
     for (int j = 0; j < k->n; j++) {
         vf x[NV];
         if (ahead)
-            ask_ahead(t, k, j, c, nv * VW);
+            prefetch(t, k, j, c, nv * VW);
         UNROLL
         for (int v = 0; v < nv; v++)
             x[v] = load_row(t, k->row[j], c + v * VW);
@@ -485,7 +485,7 @@ static void square(float *x, int lo, int hi, float *out, float *squares)
     }
 }
 
-static void raise(const float *s, int n, float cap, float lse2, float *top)
+static void raise_top(const float *s, int n, float cap, float lse2, float *top)
 {
     const vf lv = v_set1(lse2);
 
@@ -553,7 +553,7 @@ const struct kern_attn VEC_NAME(cb_attn_) = {
     .fold = fold,
     .score = score,
     .square = square,
-    .raise = raise,
+    .raise = raise_top,
     .soft = soft,
     .largest = largest,
     .lse = lse,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* nearest.c - the row with the largest dot product: attention's f32 logits, then each query's
- * maximum instead of a sum. An item is ROWS queries; it packs the keys anew, a block at a time. */
+ * maximum instead of a sum. An item is ROWS queries; it packs the keys itself, a block at a time.
+ */
 #include <math.h>
 
 #include "attn_tile.h"

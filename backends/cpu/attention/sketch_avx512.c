@@ -139,7 +139,7 @@ INLINE void scan_tile(const struct shape *s, const uint8_t *code, const struct t
             const uint8_t *pair = code + pair_at(s, i);
             const int c = i * (32 / bits);
             const __m512i a = _mm512_loadu_si512(pair), b = _mm512_loadu_si512(pair + 64);
-            ask_ahead(s, pair, PAIR);
+            prefetch(s, pair, PAIR);
             __m512i part[TILE][2];
             UNROLL
             for (int k = 0; k < parts; k++) {

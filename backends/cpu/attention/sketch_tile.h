@@ -65,7 +65,7 @@ INLINE size_t group_bytes(const struct shape *s)
 /* Prefetches what lies two blocks behind x, where the CPU's own prefetchers do not look: they stop
  * at the end of a page, and a block is about as long. A core waits for few lines at once, so
  * scan_tile() asks for some with each piece that it multiplies. */
-INLINE void ask_ahead(const struct shape *s, const uint8_t *x, size_t bytes)
+INLINE void prefetch(const struct shape *s, const uint8_t *x, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
         __builtin_prefetch(x + 2 * cb_sketch_bytes(s->bits, s->hd) + i, 0, 2);
@@ -75,7 +75,7 @@ INLINE void ask_ahead(const struct shape *s, const uint8_t *x, size_t bytes)
 INLINE void ask_pairs(const struct shape *s, const uint8_t *group, int part, int parts)
 {
     for (int i = pairs_of(s) * part / parts; i < pairs_of(s) * (part + 1) / parts; i++)
-        ask_ahead(s, group + pair_at(s, i), PAIR);
+        prefetch(s, group + pair_at(s, i), PAIR);
 }
 
 /* m query heads q[m][hd padded] as the block wants them */
@@ -97,7 +97,7 @@ INLINE void scan_blocks(const struct shape *s, const uint8_t *block, int n, cons
     for (int b = 0; b < n; b++, block += bytes, score += SKETCH_BLOCK) {
         if (b + 1 < n)
             open_tile(&t[(b + 1) & 1], s, block + bytes, q);
-        ask_ahead(s, block, (size_t)pad * 4);
+        prefetch(s, block, (size_t)pad * 4);
         scan_tile(s, block + (size_t)pad * 4, &t[b & 1], score, stride);
     }
 }

@@ -209,7 +209,7 @@ static void pick(const struct choosing *c, int kv)
 
 /* An item that is not taken: one that this thread has scored, whose scores are in its cache, or the
  * next one */
-static int take(const struct choosing *c, int thread)
+static int take_item(const struct choosing *c, int thread)
 {
     const int n = c->s->n_kv * c->n_item;
 
@@ -225,7 +225,7 @@ static int take(const struct choosing *c, int thread)
 static void rank_item(void *ctx, int ticket, int thread)
 {
     const struct choosing *c = ctx;
-    const int i = take(c, thread);
+    const int i = take_item(c, thread);
     int kv, from, to;
 
     (void)ticket;

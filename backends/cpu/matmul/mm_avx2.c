@@ -261,7 +261,7 @@ INLINE void store_acc(const __m256 *acc, int n, float *out)
 /* Prefetches the b-th block of the chunk at w, with its scales */
 INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
-    ask_ahead(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
+    prefetch(w + (size_t)b * mm_block_bytes(t), mm_layout[t].lines + 1);
 }
 
 INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
@@ -531,7 +531,7 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
         acc[i] = _mm256_setzero_ps();
     for (size_t k = 0; k < (size_t)n_in; k++, x += n) {
         const __m256 w0 = load_row(t, w, k, 0), w1 = load_row(t, w, k, 1);
-        ask_ahead(w + (t == DT_F32 ? 64 : 32) * k, 1);
+        prefetch(w + (t == DT_F32 ? 64 : 32) * k, 1);
 #pragma GCC unroll 4
         for (int i = 0; i < n; i++) {
             const __m256 v = _mm256_set1_ps(x[i]);

@@ -300,8 +300,8 @@ INLINE void block_token(enum dtype t, int groups, const struct block *w, const u
  * prefetcher does best by itself, once it has found the stream. */
 INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
 {
-    ask_ahead(w + (size_t)b * mm_block_bytes(t),
-              mm_layout[t].lines == 8 ? 1 : mm_layout[t].lines + 1);
+    prefetch(w + (size_t)b * mm_block_bytes(t),
+             mm_layout[t].lines == 8 ? 1 : mm_layout[t].lines + 1);
 }
 
 /* 16-bit: the record of two holds one token. */
@@ -340,7 +340,7 @@ INLINE void prefetch_batch(enum dtype t, int groups, const uint8_t *w, size_t st
                            const uint8_t *end, int b)
 {
     w += (size_t)b * mm_block_bytes(t);
-    ask_ahead(w + (w + MM_AHEAD < end ? 0 : (size_t)(groups - 1) * step), mm_layout[t].lines + 1);
+    prefetch(w + (w + MM_AHEAD < end ? 0 : (size_t)(groups - 1) * step), mm_layout[t].lines + 1);
 }
 
 /* Unpacks each block once, into registers, and multiplies it with all tokens. A broadcast of four
@@ -537,7 +537,7 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
     for (; k + 1 < n_in; k += 2) {
         const __m512 w0 = load_row(t, w, k), w1 = load_row(t, w, k + 1);
         if (n <= 2)
-            ask_ahead(w + (t == DT_F32 ? 64 : 32) * (size_t)k, t == DT_F32 ? 2 : 1);
+            prefetch(w + (t == DT_F32 ? 64 : 32) * (size_t)k, t == DT_F32 ? 2 : 1);
 #pragma GCC unroll 6
         for (int i = 0; i < n; i++) {
             acc[0][i] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[(size_t)k * n + i]), acc[0][i]);

@@ -11,7 +11,7 @@
 
 /* Prefetches into L2. A prefetch into L1 would occupy one of the few miss buffers until memory
  * answers. */
-INLINE void ask_ahead(const uint8_t *p, int n_line)
+INLINE void prefetch(const uint8_t *p, int n_line)
 {
 #pragma GCC unroll 9
     for (int j = 0; j < n_line; j++)

@@ -149,7 +149,7 @@ static void keep_draft(const struct mixing *m, int width)
 {
     float *at = m->w->kept;
 
-    if (!m->again && !m->c->a[0]->bank->states.apart)
+    if (!m->again && !m->c->a[0]->bank->states.drafting)
         return;
     at += (size_t)m->c->l * (size_t)m->w->cap_draft * m->w->kept_row;
     keep(m, &at, m->w->conv, width);
@@ -310,7 +310,7 @@ static void begin(struct attention *a)
 
     if (b->decoding) {
         if (b->n_feed > 1)
-            cb_states_apart(&b->states);
+            cb_states_drafting(&b->states);
         return;
     }
     cb_states_keep(&b->states);
@@ -392,7 +392,7 @@ static const struct recurrent *any_mixer(const struct attention *a)
     return NULL;
 }
 
-static int fit_together(struct attention *a, void *x, int n)
+static int fit_draft(struct attention *a, void *x, int n)
 {
     const struct recurrent *r = any_mixer(a);
     const size_t layers = (size_t)a->model->hp.n_layer;
@@ -471,7 +471,7 @@ const struct reader cb_reader_mixer = {
     .open = open,
     .close = close,
     .work_bytes = work_bytes,
-    .fit_together = fit_together,
+    .fit_draft = fit_draft,
     .cut = cut,
     .begin = begin,
     .room = room,

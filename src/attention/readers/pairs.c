@@ -9,8 +9,8 @@
 #include "attention/parts.h"
 #include "attention/reader.h"
 #include "bank/pages.h"
-#include "bank/store_ask.h"
 #include "bank/store_pair.h"
+#include "bank/store_prefetch.h"
 #include "base/err.h"
 
 struct pairs {
@@ -147,8 +147,8 @@ static int parts(struct attention *a, const struct chunk *c)
 
     if (!st->merged)
         return 0;
-    for (int h = 0; a->cold && h < st->n_kv; h++)
-        cb_store_ask(st->later, h, NULL, st->merged);
+    for (int h = 0; a->cold_pages && h < st->n_kv; h++)
+        cb_store_prefetch(st->later, h, NULL, st->merged);
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
     TRY(cb_parts_add(a, &p, &run));
     cb_store_pair_restore(st, a->dev, st->n[0], x->row[0], x->row[1]);

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "attention/parts.h"
-#include "bank/store_ask.h"
 #include "bank/store_planes.h"
+#include "bank/store_prefetch.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
@@ -72,8 +72,8 @@ void cb_slot_lists_prefetch(const struct attention *a, int l)
 {
     const struct store *st = &a->bank->store[l];
 
-    for (int h = 0; a->cold && h < st->n_kv; h++)
-        cb_store_ask_sketches(st, h);
+    for (int h = 0; a->cold_pages && h < st->n_kv; h++)
+        cb_store_prefetch_sketches(st, h);
 }
 
 int cb_slot_lists_part(struct attention *a, const struct chunk *c, const struct slot_range *r)

@@ -136,7 +136,7 @@ static int put_text(struct buf *out, const json_t *j, const char *key)
 }
 
 /* What was checked takes the place of the conversation. */
-static int take(struct chat *c, const json_t *j)
+static int resume_saved(struct chat *c, const json_t *j)
 {
     size_t i;
     const json_t *m;
@@ -207,7 +207,7 @@ static int replace(struct chat *c, const char *path, cb_session *s, const json_t
     TRY(saved_policy(path, &c->policy));
     TRY(cb_engine_sampling(c->o, &c->e));
     TRY(cb_chat_begin(c));
-    return j ? take(c, j) : CB_OK;
+    return j ? resume_saved(c, j) : CB_OK;
 }
 
 int cb_chat_load(struct chat *c, const char *path)

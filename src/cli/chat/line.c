@@ -87,7 +87,7 @@ static void sequence(struct plain *p, int c)
 }
 
 /* Takes a key; *end becomes a line_status when the line is read. */
-static int take(struct plain *p, int key, int *end)
+static int take_key(struct plain *p, int key, int *end)
 {
     if (key == KEY_END || (key == 4 && !p->out->n)) {
         *end = LINE_END;
@@ -120,7 +120,7 @@ static int read_plain(struct line_reader *r, struct buf *out)
 
     show_prompt(&p);
     while (!rc && end < 0)
-        rc = take(&p, cb_terminal_key(r->t), &end);
+        rc = take_key(&p, cb_terminal_key(r->t), &end);
     fputc('\n', r->t->screen);
     return rc ? rc : end;
 }

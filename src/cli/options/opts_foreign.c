@@ -41,7 +41,7 @@ static const struct foreign table[] = {
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
 };
 
-static const struct foreign *find(const char *typed, size_t n)
+static const struct foreign *foreign_of(const char *typed, size_t n)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (cb_word_index(table[i].names, ' ', typed, n) >= 0)
@@ -59,7 +59,7 @@ static int takes(const struct foreign *f, const char *next)
 
 int cb_opts_foreign(const char *typed, size_t n, const char *next, int *used, const char **instead)
 {
-    const struct foreign *f = find(typed, n);
+    const struct foreign *f = foreign_of(typed, n);
     const char *value = typed[n] ? typed + n + 1 : next;
 
     *used = 0;

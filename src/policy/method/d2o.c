@@ -158,7 +158,7 @@ static int measured(struct policy *p)
     return err;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const size_t n = (size_t)sh->n_layer, n_kv = (size_t)sh->n_kv;
     int err = check_protect(p, sh);
@@ -321,7 +321,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
 
 /* If layers are compared, returns the mean: only a run shows which layer gets more. layers=paper:
  * the most. */
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const double mean = p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n_prompt : p->val[BUDGET].num;
     const double of = p->mem                        ? split(p, n_prompt)[l]
@@ -345,9 +345,9 @@ const struct method cb_method_d2o = {
     .brief = "heavy hitters and recent tokens; similar ones are merged before they go",
     .opts = opts,
     .slot_floats = 1,
-    .plan = plan,
+    .plan = plan_layers,
     .observe = observe,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
     .merges = 1,
 };

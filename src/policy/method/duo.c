@@ -97,7 +97,7 @@ static int from_preset(struct policy *p, char *full, int n)
     return err;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int n = sh->n_layer * sh->n_kv;
     char *full = p->mem = calloc((size_t)n, 1);
@@ -129,7 +129,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return err;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const double keep = p->val[SINK].num + p->val[RECENT].num;
 
@@ -144,7 +144,7 @@ const struct method cb_method_duo = {
     .cite = "Xiao et al., arXiv:2410.10819",
     .brief = "retrieval heads keep everything, the others the first tokens and the last ones",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

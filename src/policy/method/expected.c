@@ -28,7 +28,7 @@ struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     if (p->val[BUDGET].num >= 1 && p->val[SINK].num >= p->val[BUDGET].num)
         return cb_policy_refuse(p, "budget=%.10g: must be more than sink = %.10g",
@@ -55,7 +55,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return cb_evict_keep_votes(p, l, e, s, keep, (int)p->val[SINK].num, 0, p->val[FLOOR].num);
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, 1);
@@ -67,7 +67,7 @@ const struct method cb_method_expected = {
     .brief = "keeps the prompt tokens that future queries are expected to attend to",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -6,7 +6,7 @@
 
 static const struct method_opt opts[] = { { .name = NULL } };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *lay)
 {
     (void)lay;
     if (sh->selects)
@@ -21,6 +21,6 @@ const struct method cb_method_full = {
     .cite = "Vaswani et al., 2017, section 3.2.1",
     .brief = "keeps and reads every token",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .selected = 1,
 };

@@ -43,7 +43,7 @@ struct st {
 /* The accumulated scores are columns of the store: one column for the mean, which differs from the
  * sum by a factor only; for the maximum one column for each query head, because the maximum of sums
  * is not the sum of maxima. */
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int max = p->val[GROUP].num == GROUP_MAX;
 
@@ -98,7 +98,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return 0;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     if (p->val[DROP].num == AT_FIRST_STEP && !n_gen)
@@ -112,7 +112,7 @@ const struct method cb_method_h2o = {
     .brief = "keeps the tokens with the most attention so far, and the last ones",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

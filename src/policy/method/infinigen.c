@@ -25,7 +25,7 @@ static int has_before(const struct shape *sh, int l)
     return (sh->at ? sh->at[l] : l) > 0;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double most = p->val[MOST].num;
     const int columns = (int)(p->val[RATIO].num * sh->hd);
@@ -56,5 +56,5 @@ const struct method cb_method_infinigen = {
     .cite = "Lee et al., arXiv:2406.19707",
     .brief = "drops nothing; each KV head reads the tokens that the layer before guesses",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
 };

@@ -25,7 +25,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int local = (int)p->val[LOCAL].num, whole = !p->val[CHUNK].set && local < 512;
     const int chunk = whole ? local : (int)p->val[CHUNK].num;
@@ -52,5 +52,5 @@ const struct method cb_method_infllm = {
     .brief = "drops nothing; reads the last tokens and the blocks that fit, seen from one distance",
     .opts = opts,
     .slot_floats = 1,
-    .plan = plan,
+    .plan = plan_layers,
 };

@@ -31,7 +31,7 @@ struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     if (p->val[BUDGET].num >= 1 && p->val[SINK].num >= p->val[BUDGET].num)
         return cb_policy_refuse(p, "budget=%.10g: must be more than sink = %.10g",
@@ -108,7 +108,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return err;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int keep = cb_keep_budget(p->val[BUDGET].num, n_prompt), block = (int)p->val[BLOCK].num;
     const int n = (keep < n_prompt ? keep : n_prompt) + n_gen;
@@ -123,7 +123,7 @@ const struct method cb_method_keydiff = {
     .brief = "keeps the tokens whose keys differ most from the others",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -26,7 +26,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double ends = p->val[SINK].num + p->val[RECENT].num;
 
@@ -152,7 +152,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return 0;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, 1);
@@ -164,7 +164,7 @@ const struct method cb_method_kvzip = {
     .brief = "keeps what the model attends to while it repeats the first prompt",
     .opts = opts,
     .slot_floats = 1,
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -15,7 +15,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     for (int l = 0; l < sh->n_layer; l++) {
         row[l].rolling = ROLL_CLAMPED;
@@ -42,7 +42,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return cb_evict_keep_all_heads(e, slot, cb_keep_ends(n, sink, keep(p) - sink, slot));
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int n = n_prompt + n_gen;
 
@@ -55,7 +55,7 @@ const struct method cb_method_lm_infinite = {
     .cite = "Han et al., arXiv:2308.16137",
     .brief = "keeps the last tokens, and the first ones, which are seen from one distance",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

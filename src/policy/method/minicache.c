@@ -29,7 +29,7 @@ static int adjoin(const struct shape *sh, int l)
     return l + 1 < sh->n_layer && (!sh->at || sh->at[l + 1] == sh->at[l] + 1);
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double retain = p->val[RETAIN].num;
     int n = 0;
@@ -57,5 +57,5 @@ const struct method cb_method_minicache = {
     .cite = "Liu et al., arXiv:2405.14366",
     .brief = "keeps all; pairs of upper layers share the directions of keys and values",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
 };

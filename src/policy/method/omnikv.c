@@ -133,7 +133,7 @@ static int mem_share(struct policy *p, const struct shape *sh, int n_dense, doub
                       : cb_policy_refuse(p, "mem=%.10g: leaves nothing to read", p->val[MEM].num);
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *lay)
 {
     const double budget = p->val[BUDGET].num;
     const int select = (int)p->val[SELECT].num, wait = (int)p->val[WAIT].num;
@@ -177,5 +177,5 @@ const struct method cb_method_omnikv = {
         "Hao et al., ICLR 2025: OmniKV, Dynamic Context Selection for Efficient Long-Context LLMs",
     .brief = "drops nothing; most layers read what the last filter layer chose",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
 };

@@ -15,7 +15,7 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *lay)
 {
     if (!sh->selects)
         return cb_policy_refuse(p, "the model has no trained selector; full reads every token, and "
@@ -31,6 +31,6 @@ const struct method cb_method_own = {
     .brief = "the model's own trained selector names the tokens that each query reads; the default "
              "of models that have one, and for them alone; drops nothing",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .selected = 1,
 };

@@ -126,7 +126,7 @@ static size_t list_len(const struct policy *p)
     return (size_t)fmin(p->val[SNAP].num, p->sh.n_ctx) + 1;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *lay)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *lay)
 {
     int *from = p->mem = calloc((size_t)(sh->n_layer * sh->n_kv), sizeof *from);
     int sinks = (int)p->val[SINKS].num, recent = (int)p->val[RECENT].num, err;
@@ -196,7 +196,7 @@ static int compact(struct policy *p, int l, void *st, const struct scores *sc, s
     return 0;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int snap = (int)p->val[SNAP].num;
     (void)l;
@@ -209,8 +209,8 @@ const struct method cb_method_pod = {
             "Attention Similarity",
     .brief = "keeps all; layers of a block share the keys of distant tokens",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .observe = observe,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

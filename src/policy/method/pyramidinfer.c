@@ -69,7 +69,7 @@ static int thinned(const struct policy *p, int l)
     return (int)fmax(1, p->val[BLOCK].num * share);
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int block = (int)p->val[BLOCK].num;
     int thins = 0;
@@ -137,7 +137,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return m < 0 ? m : cb_evict_keep_all_heads(e, cb_evict_tmp(e), m);
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int block = (int)p->val[BLOCK].num, recent = last_of(p, n_prompt);
     const int blocks = n_prompt && n_gen > recent ? (n_gen - recent) / block : 0;
@@ -154,8 +154,8 @@ const struct method cb_method_pyramidinfer = {
     .brief = "upper layers compute and keep only the tokens that the end of the prompt attends to",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
     .pass = pass,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -101,7 +101,7 @@ static int measured(struct policy *p)
     return err;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double least = p->val[WINDOW].num + p->val[SINK].num;
     int err;
@@ -232,7 +232,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
                                p->val[FLOOR].num);
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int budget = cb_keep_budget(p->val[BUDGET].num, n_prompt), tail = (int)p->val[TAIL].num;
     int keep, n;
@@ -249,7 +249,7 @@ const struct method cb_method_pyramidkv = {
     .cite = "Cai et al., arXiv:2406.02069",
     .brief = "SnapKV with budgets that fall from the bottom to the top layer",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -23,7 +23,7 @@ static const struct method_opt opts[] = {
 
 static const enum by_heads heads[] = { PER_KV_HEAD_MAX, PER_KV_HEAD_MEAN, EACH_HEAD };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double budget = p->val[BUDGET].num;
     const int small = !p->val[DENSE].set && sh->n_layer <= 2; /* than the default */
@@ -44,5 +44,5 @@ const struct method cb_method_quest = {
     .cite = "Tang et al., arXiv:2406.10774",
     .brief = "drops nothing; each KV head reads the pages with the largest bounds",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
 };

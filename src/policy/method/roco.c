@@ -28,7 +28,7 @@ struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double ends = p->val[SINK].num + p->val[TAIL].num;
 
@@ -109,7 +109,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return err;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, 0);
@@ -122,7 +122,7 @@ const struct method cb_method_roco = {
     .opts = opts,
     .layer_bytes = sizeof(struct st),
     .slot_floats = N_COL,
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

@@ -37,7 +37,7 @@ static double miss(const struct policy *p)
     return !x->set && budget->set && !strcmp(budget->text, "auto") ? 0.05 : x->num;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double budget = p->val[BUDGET].num;
     const int dense = (int)p->val[DENSE].num;
@@ -61,5 +61,5 @@ const struct method cb_method_sieve = {
     .cite = "ctxbank",
     .brief = "drops nothing; each KV head reads the tokens whose 2-bit keys score best",
     .opts = opts,
-    .plan = plan,
+    .plan = plan_layers,
 };

@@ -77,7 +77,7 @@ static int ends(const struct policy *p)
 }
 
 /* Takes an option from the preset unless the user set it. */
-static int take(struct policy *p, const struct preset *x, int opt, const char *key)
+static int preset_value(struct policy *p, const struct preset *x, int opt, const char *key)
 {
     return p->val[opt].set
                ? 0
@@ -97,11 +97,11 @@ static int read_preset(struct policy *p)
                  p->val[THRESHOLD].num);
         return 0;
     }
-    err = take(p, x, THRESHOLD, "threshold");
+    err = preset_value(p, x, THRESHOLD, "threshold");
     if (!err)
-        err = take(p, x, SINK, "sink");
+        err = preset_value(p, x, SINK, "sink");
     if (!err)
-        err = take(p, x, RECENT, "recent");
+        err = preset_value(p, x, RECENT, "recent");
     snprintf(p->note, sizeof p->note,
              "policy simlayerkv: threshold %.10g, %.10g recent, of preset %.120s%s",
              p->val[THRESHOLD].num, p->val[RECENT].num, cb_preset_path(x),
@@ -118,7 +118,7 @@ static int check(const struct policy *p)
     return 0;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int prefill = p->val[MODE].num == PREFILL_MODE, rivals = p->val[LAYERS].num != LAZY;
     int err = check(p);
@@ -304,7 +304,7 @@ const struct method cb_method_simlayerkv = {
     .brief = "lazy layers keep the first and last tokens, the others all",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .observe = observe,
     .compact = compact,
 };

@@ -44,7 +44,7 @@ struct st {
     int first; /* slots that a KV head held at the end of the prompt, in the mean */
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const double least = p->val[WINDOW].num + p->val[SINK].num;
 
@@ -85,7 +85,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
                                p->val[FLOOR].num);
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     const int keep = cb_keep_budget(p->val[BUDGET].num, n_prompt), tail = (int)p->val[TAIL].num;
     const int n =
@@ -102,7 +102,7 @@ const struct method cb_method_snapkv = {
     .brief = "keeps the prompt tokens that its last queries attend to",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

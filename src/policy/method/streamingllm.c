@@ -61,7 +61,7 @@ static int check(const struct policy *p)
     return 0;
 }
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int sink = (int)p->val[SINK].num, windowed = p->val[PREFILL].num == WINDOWED;
     const int err = check(p);
@@ -112,7 +112,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return cb_evict_keep_all_heads(e, slot, cb_keep_ends(n, sink, keep - sink, slot));
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(budget(p), n_prompt, n_gen, p->val[DECODE].num == GROW);
@@ -124,7 +124,7 @@ const struct method cb_method_streamingllm = {
     .brief = "keeps the first tokens (sinks) and the last ones",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

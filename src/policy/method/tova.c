@@ -18,7 +18,7 @@ struct st {
 
 /* One row of scores for each layer: the mean over all heads, for the last query of a prompt or of a
  * step. */
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     (void)p;
     for (int l = 0; l < sh->n_layer; l++)
@@ -43,7 +43,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return err;
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, 0);
@@ -55,7 +55,7 @@ const struct method cb_method_tova = {
     .brief = "keeps the tokens that the current query attends to most",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

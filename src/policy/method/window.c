@@ -23,7 +23,7 @@ struct st {
     int budget; /* a budget below 1 as a count, set by the last prompt */
 };
 
-static int plan(struct policy *p, const struct shape *sh, struct layer_plan *row)
+static int plan_layers(struct policy *p, const struct shape *sh, struct layer_plan *row)
 {
     const int share = p->val[BUDGET].num < 1, grow = p->val[DECODE].num == GROW;
     const int banded = p->val[PREFILL].num == BANDED;
@@ -52,7 +52,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     return cb_evict_keep_all_heads(e, slot, cb_keep_ends(n, 0, keep, slot));
 }
 
-static int slots(const struct policy *p, int l, int n_prompt, int n_gen)
+static int slots_after(const struct policy *p, int l, int n_prompt, int n_gen)
 {
     (void)l;
     return cb_keep_slots(p->val[BUDGET].num, n_prompt, n_gen, p->val[DECODE].num == GROW);
@@ -64,7 +64,7 @@ const struct method cb_method_window = {
     .brief = "keeps the last tokens",
     .opts = opts,
     .layer_bytes = sizeof(struct st),
-    .plan = plan,
+    .plan = plan_layers,
     .compact = compact,
-    .slots = slots,
+    .slots = slots_after,
 };

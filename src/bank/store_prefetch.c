@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* store_ask.c - asks the kernel for the pages of rows, many ranges a call. */
-#include "store_ask.h"
+/* store_prefetch.c - prefetches the pages of rows, many ranges a call. */
+#include "store_prefetch.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@
 
 enum { MOST = 512, ANY_GAP = 2 /* pages: closer ranges are one */ };
 
-struct ask {
+struct prefetch {
     struct iovec v[MOST];
     int n;
     size_t page;
@@ -22,7 +22,7 @@ struct ask {
 
 /* One call for all ranges; 0: the kernel has none */
 #if defined SYS_process_madvise && defined SYS_pidfd_open
-static int ask_at_once(const struct ask *a)
+static int prefetch_at_once(const struct prefetch *a)
 {
     const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
     long done;
@@ -34,23 +34,23 @@ static int ask_at_once(const struct ask *a)
     return done > 0;
 }
 #else
-static int ask_at_once(const struct ask *a)
+static int prefetch_at_once(const struct prefetch *a)
 {
     (void)a;
     return 0;
 }
 #endif
 
-static void flush(struct ask *a)
+static void flush(struct prefetch *a)
 {
-    const int rest = ask_at_once(a) ? 0 : a->n;
+    const int rest = prefetch_at_once(a) ? 0 : a->n;
 
     for (int i = 0; i < rest; i++)
         madvise(a->v[i].iov_base, a->v[i].iov_len, MADV_WILLNEED);
     a->n = 0;
 }
 
-static void add(struct ask *a, uint8_t *from, size_t bytes)
+static void add(struct prefetch *a, uint8_t *from, size_t bytes)
 {
     const size_t before = (uintptr_t)from % a->page;
     struct iovec *last = a->n ? &a->v[a->n - 1] : NULL;
@@ -68,9 +68,9 @@ static void add(struct ask *a, uint8_t *from, size_t bytes)
     a->v[a->n++] = (struct iovec){ page, bytes };
 }
 
-void cb_store_ask(const struct store *s, int kv, const int32_t *slot, int n)
+void cb_store_prefetch(const struct store *s, int kv, const int32_t *slot, int n)
 {
-    struct ask a = { .n = 0, .page = cb_pages_up(1) };
+    struct prefetch a = { .n = 0, .page = cb_pages_up(1) };
 
     for (int v = 0; v < cb_store_sides(s) && n; v++) {
         const size_t row = v ? s->row_v : s->row_k;
@@ -85,9 +85,9 @@ void cb_store_ask(const struct store *s, int kv, const int32_t *slot, int n)
         flush(&a);
 }
 
-void cb_store_ask_sketches(const struct store *s, int kv)
+void cb_store_prefetch_sketches(const struct store *s, int kv)
 {
-    struct ask a = { .n = 0, .page = cb_pages_up(1) };
+    struct prefetch a = { .n = 0, .page = cb_pages_up(1) };
 
     add(&a, cb_store_sketch_at(s, kv, 0), (size_t)cb_store_sketch_bytes(s, s->sketched));
     flush(&a);
