@@ -289,6 +289,9 @@ libcore_la_SOURCES += \
 	src/engine/follow.c \
 	src/engine/fork.c \
 	src/engine/forward.c \
+	src/engine/attention_block.c src/engine/attention_block.h \
+	src/engine/layer_pass.c src/engine/layer_pass.h \
+	src/engine/logits.c src/engine/logits.h \
 	src/engine/in_step.c src/engine/in_step.h \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/selector_rows.c src/engine/selector_rows.h \
