@@ -2,9 +2,28 @@
 AM_TESTS_ENVIRONMENT = CK_DEFAULT_TIMEOUT=600; export CK_DEFAULT_TIMEOUT;
 
 check_DATA =
-# One program an area; each links the library's inside and the check runner.
+# One program an area; each links the library's inside and the check runner. Those that take longest
+# begin first.
 if HAVE_CHECK
 check_programs = \
+	tests/ops/check_kivi \
+	tests/ops/check_attn \
+	tests/unit/check_saved_bank \
+	tests/unit/check_bank_faults \
+	tests/ops/check_blocks \
+	tests/ops/check_sketch \
+	tests/unit/check_bank_dir \
+	tests/ops/check_index \
+	tests/methods/check_sieve \
+	tests/methods/check_mask \
+	tests/ops/check_planes \
+	tests/fuzz/check_hostile \
+	tests/unit/check_families \
+	tests/unit/check_fork \
+	tests/methods/check_matrix \
+	tests/unit/check_sample \
+	tests/methods/check_policy \
+	tests/unit/check_quantize \
 	tests/unit/check_batch \
 	tests/methods/check_compose \
 	tests/unit/check_api \
@@ -17,22 +36,14 @@ check_programs = \
 	tests/unit/check_eval \
 	tests/unit/check_shared_prefill \
 	tests/unit/check_far_memory \
-	tests/unit/check_fork \
 	tests/unit/check_generation \
 	tests/unit/check_speculation \
-	tests/unit/check_bank_dir \
-	tests/unit/check_bank_faults \
-	tests/unit/check_saved_bank \
 	tests/unit/check_gguf \
 	tests/unit/check_grammar \
 	tests/unit/check_constraint \
 	tests/unit/check_schemas \
-	tests/methods/check_mask \
-	tests/ops/check_attn \
-	tests/ops/check_blocks \
 	tests/ops/check_attn_opencl \
 	tests/ops/check_matmul \
-	tests/fuzz/check_hostile \
 	tests/methods/check_methods \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
@@ -57,18 +68,14 @@ check_programs = \
 	tests/ops/check_sketch_cuda \
 	tests/ops/check_set_opencl \
 	tests/ops/check_sketch_opencl \
-	tests/methods/check_policy \
 	tests/methods/check_infinigen \
 	tests/methods/check_infllm \
 	tests/methods/check_shared_kv \
-	tests/methods/check_sieve \
-	tests/methods/check_matrix \
 	tests/methods/check_block_prefill \
 	tests/methods/check_sparse_prefill \
 	tests/unit/check_model \
 	tests/unit/check_adapters \
 	tests/unit/check_embedding \
-	tests/unit/check_families \
 	tests/unit/check_block_selectors \
 	tests/unit/check_hybrids \
 	tests/unit/check_index_choice \
@@ -76,7 +83,6 @@ check_programs = \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/unit/check_selector \
-	tests/ops/check_kivi \
 	tests/ops/check_kivi_opencl \
 	tests/methods/check_kivi_sessions \
 	tests/methods/check_kvpress \
@@ -91,18 +97,13 @@ check_programs = \
 	tests/unit/check_limits \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
-	tests/unit/check_quantize \
 	tests/unit/check_reply \
-	tests/unit/check_sample \
 	tests/unit/check_company \
 	tests/unit/check_patience \
 	tests/unit/check_prefix_store \
 	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
-	tests/ops/check_planes \
 	tests/ops/check_prepack \
-	tests/ops/check_index \
-	tests/ops/check_sketch \
 	tests/ops/check_tiers \
 	tests/ops/check_work_space \
 	tests/unit/check_store \
@@ -140,7 +141,8 @@ check_programs += tests/unit/check_team
 endif
 
 check_PROGRAMS += $(check_programs) tests/kit/make_tiny tests/faults/ctxbank
-TESTS += $(check_programs)
+# scripts first: they wait for servers while others compute
+TESTS += $(dist_check_SCRIPTS) $(check_programs)
 
 # The same tests of ops on an OpenCL device; skipped where there is none
 tests_ops_check_attn_opencl_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
@@ -892,9 +894,7 @@ dist_check_SCRIPTS = \
 	tests/check-figures \
 	tests/check-musl \
 	tests/check-rules
-if HAVE_CHECK
-TESTS += $(dist_check_SCRIPTS)
-else
+if !HAVE_CHECK
 # Without the library no test runs, which must not look like success. make check builds check_DATA.
 check_DATA += tests/no-library-check
 .PHONY: tests/no-library-check

@@ -271,7 +271,7 @@ START_TEST(flipped_bits)
 
     make_base(_i);
     p = malloc(good.n);
-    for (int i = 0; i < N_FLIPS; i++) {
+    for (int i = 0; i < cb_test_cases(N_FLIPS); i++) {
         memcpy(p, good.p, good.n);
         for (int n = 1 + i % 4; n; n--) {
             const size_t bytes = i % 8 ? header_bytes : good.n;

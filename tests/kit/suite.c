@@ -28,6 +28,46 @@ int cb_test_brief(void)
     return getenv("CTXBANK_TEST_BRIEF") != NULL;
 }
 
+/* CTXBANK_TEST_SAMPLE -> *k of *n; without it 1 of 1 */
+static void sample(int *k, int *n)
+{
+    const char *text = getenv("CTXBANK_TEST_SAMPLE");
+
+    *k = *n = 1;
+    if (text && (sscanf(text, "%d/%d", k, n) != 2 || *k < 1 || *k > *n)) {
+        fprintf(stderr, "CTXBANK_TEST_SAMPLE=%s is not K/N\n", text);
+        exit(EXIT_FAILURE);
+    }
+}
+
+void cb_add_cases(TCase *c, const TTest *test, int from, int to)
+{
+    int k, n;
+
+    sample(&k, &n);
+    for (const char *s = test->name; *s; s++)
+        k += (unsigned char)*s;
+    if (to - from <= SAMPLE_ALL)
+        n = 1;
+    for (int i = from + k % n; i < to; i += n)
+        _tcase_add_test(c, test, 0, 0, i, i + 1);
+}
+
+int cb_test_cases(int n)
+{
+    const int nth = cb_test_nth();
+
+    return n <= SAMPLE_ALL ? n : (n + nth - 1) / nth;
+}
+
+int cb_test_nth(void)
+{
+    int k, n;
+
+    sample(&k, &n);
+    return n;
+}
+
 static int run(Suite *s, enum fork_status fork)
 {
     SRunner *r = srunner_create(s);

@@ -26,6 +26,18 @@ void cb_skip(const char *format, ...) CK_ATTRIBUTE_FORMAT(printf, 1, 2);
 /* 1: CTXBANK_TEST_BRIEF is set, so cases that take long by themselves are left out */
 int cb_test_brief(void);
 
+/* CTXBANK_TEST_SAMPLE=K/N: a loop over more than SAMPLE_ALL cases runs one in N of them. Which ones
+ * depends on K and on the test's name, so that tests which loop over one table take different rows;
+ * K of 1..N together run all. Loops over the tiers of instructions are short enough to run whole.
+ */
+enum { SAMPLE_ALL = 8 };
+void cb_add_cases(TCase *c, const TTest *test, int from, int to);
+#undef tcase_add_loop_test
+#define tcase_add_loop_test(c, test, from, to) cb_add_cases(c, test, from, to)
+/* The same for loops within a test: how many of n random cases it makes, and N itself */
+int cb_test_cases(int n);
+int cb_test_nth(void);
+
 /* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
  * skipped. nofork: one process, for tests that need the time or memory */
 int cb_suite_run(Suite *s);

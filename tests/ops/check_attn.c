@@ -140,7 +140,7 @@ START_TEST(attention)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 128 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(128 / FEWER); c++) {
         const float outlier = c % 6 == 5 ? 100.0f : 0.0f;
         int n;
         const struct attn f = random_form(c, &n);
@@ -188,7 +188,7 @@ START_TEST(determinism)
 
     if (!open_isa(_i, 1))
         return;
-    for (int c = 0; c<2 * KV_TYPE_COUNT; c += FEWER> 1 ? 3 : 1) {
+    for (int c = 0; c<2 * KV_TYPE_COUNT; c += FEWER> 1 || cb_test_nth() > 1 ? 3 : 1) {
         const enum kv_type t = (enum kv_type)(c / 2);
         const struct attn f = { .n_tok = N,
                                 .n_head = 6,
@@ -308,7 +308,7 @@ START_TEST(score)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 80 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(80 / FEWER); c++) {
         struct input in;
         int n;
         const struct attn f = random_form(c, &n);
@@ -328,7 +328,7 @@ START_TEST(score_with_squares)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 80 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(80 / FEWER); c++) {
         const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
         struct input in;
         int n;
@@ -357,7 +357,7 @@ START_TEST(score_of_given_logits)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 60; c++) {
+    for (int c = 0; c < cb_test_cases(60); c++) {
         const int group = groups[below(8)], n_kv = 1 + below(3), n = 1 + below(1200),
                   stride = n + 5;
         const size_t all = (size_t)(group * n_kv) * stride;
@@ -398,7 +398,7 @@ START_TEST(the_largest_scores)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 80 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(80 / FEWER); c++) {
         struct input in;
         int n;
         const struct attn f = random_form(c, &n);
@@ -430,7 +430,7 @@ START_TEST(score_of_the_largest_head)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 80 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(80 / FEWER); c++) {
         struct input in;
         int n;
         struct attn f = random_form(c, &n);
@@ -451,7 +451,7 @@ START_TEST(rectified_scores)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; !dev->ops->memory && c < 80 / FEWER; c++) {
+    for (int c = 0; !dev->ops->memory && c < cb_test_cases(80 / FEWER); c++) {
         const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
         struct input in;
         int n;
@@ -479,7 +479,7 @@ START_TEST(logits_of_each_query)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; !dev->ops->memory && c < 80 / FEWER; c++) {
+    for (int c = 0; !dev->ops->memory && c < cb_test_cases(80 / FEWER); c++) {
         const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
         struct input in;
         int n;
@@ -547,7 +547,7 @@ START_TEST(logits_left_and_given)
 {
     if (!open_isa(_i, 2))
         return;
-    for (int c = 0; c < 24 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(24 / FEWER); c++) {
         const struct attn f = { .n_tok = 1,
                                 .n_head = groups[c % 8] * 2,
                                 .n_kv = 2,

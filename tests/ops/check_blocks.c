@@ -109,7 +109,7 @@ START_TEST(skips_blocks)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 48 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(48 / FEWER); c++) {
         struct input in;
         struct attn_blocks b;
         float *lse, *lse2, *out, *out2;
@@ -134,7 +134,7 @@ START_TEST(all_blocks_are_everything)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 40 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(40 / FEWER); c++) {
         struct input in;
         struct attn_blocks b;
         float *lse, *lse2, *out, *out2;
@@ -187,7 +187,7 @@ START_TEST(mass_of_groups)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 40 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(40 / FEWER); c++) {
         struct input in;
         struct block_mass m;
         float *got, *want, sum = 0;
@@ -216,7 +216,7 @@ START_TEST(mass_of_prepacked_keys_and_chunks)
 {
     if (!open_isa(_i, 1))
         return;
-    for (int c = 0; c < 10; c++) {
+    for (int c = 0; c < cb_test_cases(10); c++) {
         struct input in;
         struct block_mass m, half;
         float *got, *want, *rest, *step[MAX_KV];
@@ -302,7 +302,7 @@ START_TEST(mass_of_sketches)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 16 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(16 / FEWER); c++) {
         struct input in;
         struct block_mass m;
         float *got, *want;
@@ -377,7 +377,7 @@ START_TEST(lines)
 {
     if (!open_isa(_i, 3))
         return;
-    for (int c = 0; c < 24 / FEWER; c++) {
+    for (int c = 0; c < cb_test_cases(24 / FEWER); c++) {
         struct input in;
         struct line_sums s;
         float *column[2], *diagonal[2];

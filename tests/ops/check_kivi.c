@@ -591,7 +591,7 @@ static void one_attention(const struct store *s, struct device *d, int form, int
 static void all_attentions(struct device *d)
 {
     static const int groups[] = { 1, 3, 7, 16 };
-    int keep[CAP];
+    int keep[CAP], k = 0;
 
     seed = 3;
     for (int c = 0; c < 6 * N_SHAPE; c++) {
@@ -599,6 +599,8 @@ static void all_attentions(struct device *d)
         const int n = 40 + c % 6 * 97;
         if (c % 6 % CB_SLOWED || (c >= 6 && c % 6 != c / 6 % 3 && c % 6 != 5 - c / 6 % 3))
             continue; /* the first shape is the usual one, others have two lengths */
+        if (k++ % cb_test_nth())
+            continue;
         shape = shapes[c / 6];
         open_store(&s, c % 3 ? 4 : 2, 32, c % 3 == 1 ? 2 : 4, 64);
         append(&s, 0, n);

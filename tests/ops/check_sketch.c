@@ -192,7 +192,7 @@ START_TEST(every_isa_chooses_what_the_reference_chooses)
         if (!open_isa(_i, threads))
             return;
         seed = 88172645463325252ULL;
-        for (int c = 0; c < 90; c++) {
+        for (int c = 0; c < cb_test_cases(90); c++) {
             struct trial t = make(c), behind = later(&t);
             watch(&t, 1);
             for (int again = 0; again < 2; again++) {
@@ -394,7 +394,7 @@ START_TEST(no_key_exceeds_its_page)
     if (!open_isa(_i, 3))
         return;
     seed = 88172645463325252ULL;
-    for (int c = 0; c < 60; c++) {
+    for (int c = 0; c < cb_test_cases(60); c++) {
         const int hd = head_dims[c % 10], group = 1 + below(GROUP), n_kv = 1 + below(KV);
         const int page = 1 + below(40), n_page = 1 + below(c % 5 ? 9 : 300), n = page * n_page;
         const size_t n_row = (size_t)n_kv * (size_t)n, bytes = cb_bounds_bytes(hd);

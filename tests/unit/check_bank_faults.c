@@ -36,7 +36,7 @@ START_TEST(passing_faults)
 {
     const struct setting *r = &cb_setting[0];
     const enum fault_kind kind = (enum fault_kind)(_i / 2);
-    const int step = kind == FAULT_ALLOC ? CB_SLOWED : 1;
+    const int step = (kind == FAULT_ALLOC ? CB_SLOWED : 1) * cb_test_nth();
     int n_hit, nth = 1, n_faults = 0;
     cb_session *more;
 
@@ -69,7 +69,7 @@ START_TEST(room_and_passing_faults)
     int n_hit, n_refused = 0;
     cb_session *more = through(r, other, 900, &n_hit);
 
-    for (int nth = 1, failed = 1; failed; nth++) {
+    for (int nth = 1, failed = 1; failed; nth += cb_test_nth()) {
         int err;
         open_dir(0);
         for_files(".bank", drop);

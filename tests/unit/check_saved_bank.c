@@ -353,7 +353,7 @@ START_TEST(hostile_counts)
     memcpy(&table_at, b + 24, sizeof table_at);
     memcpy(&n_area, b + 32, sizeof n_area);
     table = (struct bank_area *)(void *)(b + table_at);
-    for (int i = 0; i < (CB_SLOWED > 1 ? 15 : 150); i++) {
+    for (int i = 0; i < (CB_SLOWED > 1 ? 15 : cb_test_cases(150)); i++) {
         static const int32_t odd[] = { -1, 0, 1, 2, 127, 128, 129, 400, 640, 641, 1 << 30, -2 };
         uint64_t a, hash;
         int32_t old, *at;
