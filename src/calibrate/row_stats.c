@@ -8,34 +8,6 @@
 
 #include "base/err.h"
 
-double cb_rows_entropy(const float *x, int n)
-{
-    double sum = 0;
-
-    for (int i = 0; i < n; i++)
-        sum -= x[i] > 0 ? (double)x[i] * log((double)x[i]) : 0;
-    return sum;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const float x = *(const float *)a, y = *(const float *)b;
-    return x < y ? -1 : x > y;
-}
-
-double cb_rows_gini(const float *x, int n, float *tmp)
-{
-    double sum = 0, ranked = 0;
-
-    memcpy(tmp, x, (size_t)n * sizeof *tmp);
-    qsort(tmp, (size_t)n, sizeof *tmp, ascending);
-    for (int i = 0; i < n; i++) {
-        sum += (double)tmp[i];
-        ranked += (2.0 * (i + 1) - n - 1) * (double)tmp[i];
-    }
-    return sum > 0 ? ranked / (n * sum) : 0;
-}
-
 /* ---- ends ---- */
 
 int cb_ends_open(struct ends *e, int n_layer, int sink, int recent)
@@ -154,8 +126,8 @@ void cb_shapes_look(void *shapes, int l, int n_cand, const struct scores *s)
     for (int h = 0; h < s->n_row; h++)
         for (int j = 0; j < s->n; j++)
             x->row[j] += s->s[(size_t)h * (size_t)s->stride + (size_t)j] / (float)s->n_row;
-    x->entropy[l] += cb_rows_entropy(x->row, s->n);
-    x->gini[l] += cb_rows_gini(x->row, s->n, x->tmp);
+    x->entropy[l] += cb_row_entropy(x->row, s->n);
+    x->gini[l] += cb_row_gini(x->row, s->n, x->tmp);
     x->n_step += l == 0;
 }
 

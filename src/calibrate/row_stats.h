@@ -7,12 +7,6 @@
 
 #include "probe.h"
 
-/* Entropy in nats of x[n] >= 0, which sum to 1. */
-double cb_rows_entropy(const float *x, int n);
-/* Gini coefficient of x[n] >= 0: 0 if all are equal, (n - 1) / n if one holds everything. `tmp`
- * [n] */
-double cb_rows_gini(const float *x, int n, float *tmp);
-
 /* SimLayerKV (Zhang et al. 2024, section 5.1): attention on the first `sink` and the last `recent`
  * entries, the current one among them; mean over heads. */
 struct ends {

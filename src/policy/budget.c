@@ -3,6 +3,8 @@
  * and measures of a layer's need from its attention rows. All in doubles; only the last step makes
  * integers. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "policy.h"
 
@@ -158,4 +160,32 @@ double cb_scores_spread(const struct scores *s)
         sum += v;
     }
     return (sum / s->n_row - lo) / (hi - lo + 1e-6);
+}
+
+double cb_row_entropy(const float *x, int n)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        sum -= x[i] > 0 ? (double)x[i] * log((double)x[i]) : 0;
+    return sum;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+double cb_row_gini(const float *x, int n, float *tmp)
+{
+    double sum = 0, ranked = 0;
+
+    memcpy(tmp, x, (size_t)n * sizeof *tmp);
+    qsort(tmp, (size_t)n, sizeof *tmp, ascending);
+    for (int i = 0; i < n; i++) {
+        sum += (double)tmp[i];
+        ranked += (2.0 * (i + 1) - n - 1) * (double)tmp[i];
+    }
+    return sum > 0 ? ranked / (n * sum) : 0;
 }

@@ -443,6 +443,12 @@ struct layer_plan cb_votes_plan(struct policy *p, int group, int window, int poo
  * different numbers of slots. */
 int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
                         int sink, int window, double floor);
+/* Votes that wait until all layers have theirs (layer_plan.late): observe() leaves them in columns
+ * 0 and 1, compact() then chooses by these. Without VOTE_EACH and floor. */
+enum { VOTE_COLUMNS = 2 };
+void cb_votes_store(struct policy *p, int l, const struct scores *s);
+int cb_evict_keep_stored_votes(struct policy *p, int l, struct eviction *e, int k, int sink,
+                               int window);
 /* The most of n slots that this leaves a KV head */
 int cb_keep_votes_most(const struct policy *p, int n, int k, int sink, int window);
 
@@ -466,6 +472,11 @@ double cb_scores_variance(const struct scores *s, int row, int n_row);
 /* Mean of the rows' variances, scaled so that the smallest of them is 0 and the largest 1 (D2O, Wan
  * et al. 2024, section 3.2) */
 double cb_scores_spread(const struct scores *s);
+/* Entropy in nats of x[n] >= 0, which sum to 1. */
+double cb_row_entropy(const float *x, int n);
+/* Gini coefficient of x[n] >= 0: 0 if all are equal, (n - 1) / n if one holds everything. `tmp`
+ * [n] */
+double cb_row_gini(const float *x, int n, float *tmp);
 
 /* ---- paper_settings.c: policies as papers set them ---- */
 

@@ -2,6 +2,7 @@
 /* votes.c - choosing slots by the votes of a prompt's last queries, shared by methods. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
@@ -176,11 +177,17 @@ static int keep_rivals(struct eviction *e, const struct scores *s, int k, int si
 
 /* ---- all of them ---- */
 
+/* A window longer than the budget: its last tokens */
+static void fit_ends(int k, int *sink, int *window)
+{
+    *window = min_int(*window, k);
+    *sink = min_int(*sink, k - 1);
+}
+
 int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
                         int sink, int window, double floor)
 {
-    window = window < k ? window : k; /* a window longer than the budget: its last tokens */
-    sink = sink < k ? sink : k - 1;
+    fit_ends(k, &sink, &window);
     if (floor < 1 && sink + window <= k)
         return keep_rivals(e, s, k, sink, window, floor);
     for (int h = 0; h < cb_evict_heads(e); h++) {
@@ -194,10 +201,34 @@ int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struc
     return CB_OK;
 }
 
+void cb_votes_store(struct policy *p, int l, const struct scores *s)
+{
+    for (int h = 0; h < p->sh.n_kv; h++) {
+        const size_t row = (size_t)h * (size_t)s->stride;
+        const size_t bytes = (size_t)cb_view_len(p, l, h) * sizeof(float);
+        memcpy(cb_view_col(p, l, h, 0), s->s + row, bytes);
+        memcpy(cb_view_col(p, l, h, 1), s->raw + row, bytes);
+    }
+}
+
+int cb_evict_keep_stored_votes(struct policy *p, int l, struct eviction *e, int k, int sink,
+                               int window)
+{
+    fit_ends(k, &sink, &window);
+    for (int h = 0; h < cb_evict_heads(e); h++) {
+        const int n = cb_evict_len(e, h);
+        if (n > k)
+            TRY(cb_evict_keep_top(e, h, cb_view_col(p, l, h, 0), cb_view_col(p, l, h, 1), n, k,
+                                  sink, window));
+    }
+    return CB_OK;
+}
+
 int cb_keep_votes_most(const struct policy *p, int n, int k, int sink, int window)
 {
     const int ends = min_int(k, sink + window);
-    const int64_t most = p->slot_floats ? ends + (int64_t)p->slot_floats * (k - ends) : k;
+    const int own = p->plan && p->plan[0].own_slots;
+    const int64_t most = own ? ends + (int64_t)p->slot_floats * (k - ends) : k;
 
     return most < n ? (int)most : n;
 }

@@ -565,6 +565,67 @@ void cb_ref_pyramid(struct slow *s, int prompt)
         votes(s, l, 2, 7, 1, toy[l] + 2);
 }
 
+/* Entropy, or by definition the Gini coefficient: the mean difference of two entries of the row,
+ * over twice its mean; mean over KV heads, of the last 2 queries */
+static double measured(const struct slow *s, int l, int gini)
+{
+    double all = 0;
+
+    for (int kv = 0; kv < s->hp.n_kv; kv++) {
+        const int group = s->hp.n_head / s->hp.n_kv;
+        double row[CB_REF_CAP] = { 0 }, sum = 0, x = 0;
+        int tok[CB_REF_CAP];
+        const int n = cb_ref_left(s, l, kv, tok);
+        for (int h = kv * group; h < (kv + 1) * group; h++)
+            for (int q = s->n - 2; q < s->n; q++)
+                for (int i = 0; i < n && tok[i] <= q; i++)
+                    row[i] += cb_slow_p(s, l, h, q, tok[i]);
+        for (int i = 0; i < n; i++)
+            sum += row[i];
+        for (int i = 0; i < n; i++)
+            for (int j = 0; gini && j < n; j++)
+                x += fabs(row[i] - row[j]) / (2 * n * sum);
+        for (int i = 0; i < n && !gini; i++)
+            x -= row[i] > 0 ? row[i] / sum * log(row[i] / sum) : 0;
+        all += x / s->hp.n_kv;
+    }
+    return all;
+}
+
+/* C = 12, alpha = 2: each layer's part of the sum of 40 chosen tokens after its measure */
+static void pyramid_measured(struct slow *s, int prompt, int gini)
+{
+    double x[CB_REF_LAYERS], part[CB_REF_LAYERS], sum = 0;
+    int keep[CB_REF_LAYERS], left = 10 * CB_REF_LAYERS;
+
+    if (!prompt)
+        return;
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        sum += x[l] = measured(s, l, gini);
+    for (int l = 0; l < CB_REF_LAYERS; l++) {
+        part[l] = 10 * CB_REF_LAYERS * x[l] / sum;
+        left -= keep[l] = (int)part[l];
+    }
+    for (; left > 0; left--) {
+        int best = 0;
+        for (int l = 1; l < CB_REF_LAYERS; l++)
+            best = part[l] - keep[l] > part[best] - keep[best] ? l : best;
+        keep[best]++;
+    }
+    for (int l = 0; l < CB_REF_LAYERS; l++)
+        votes(s, l, 2, 7, 1, keep[l] + 2);
+}
+
+void cb_ref_pyramid_entropy(struct slow *s, int prompt)
+{
+    pyramid_measured(s, prompt, 0);
+}
+
+void cb_ref_pyramid_gini(struct slow *s, int prompt)
+{
+    pyramid_measured(s, prompt, 1);
+}
+
 /* decode=bounded,tail=10 */
 void cb_ref_pyramid_bounded(struct slow *s, int prompt)
 {

@@ -30,6 +30,8 @@ void cb_ref_roco(struct slow *s, int prompt);
 void cb_ref_snapkv(struct slow *s, int prompt);
 void cb_ref_snapkv_bounded(struct slow *s, int prompt);
 void cb_ref_pyramid(struct slow *s, int prompt);
+void cb_ref_pyramid_entropy(struct slow *s, int prompt); /* shape=entropy,measure=prompt */
+void cb_ref_pyramid_gini(struct slow *s, int prompt);
 void cb_ref_pyramid_bounded(struct slow *s, int prompt);
 /* simlayerkv_formula.c: sink=2,recent=10; in a prompt, window=6 */
 void cb_ref_sim_decode(struct slow *s, int prompt);

@@ -394,12 +394,12 @@ START_TEST(shapes_by_hand)
     struct shapes x;
     float tmp[4];
 
-    ck_assert_double_eq_tol(cb_rows_entropy(even, 4), log(4), 1e-6);
-    ck_assert_double_eq_tol(cb_rows_entropy(one, 4), 0, 1e-9);
-    ck_assert_double_eq_tol(cb_rows_gini(even, 4, tmp), 0, 1e-6);
-    ck_assert_double_eq_tol(cb_rows_gini(one, 4, tmp), .75, 1e-6);
+    ck_assert_double_eq_tol(cb_row_entropy(even, 4), log(4), 1e-6);
+    ck_assert_double_eq_tol(cb_row_entropy(one, 4), 0, 1e-9);
+    ck_assert_double_eq_tol(cb_row_gini(even, 4, tmp), 0, 1e-6);
+    ck_assert_double_eq_tol(cb_row_gini(one, 4, tmp), .75, 1e-6);
     /* sum |xi - xj| / (2 n sum x) = (.3 + .2 + .1 + .1 + .2 + .1) / 4 */
-    ck_assert_double_eq_tol(cb_rows_gini(some, 4, tmp), .25, 1e-6);
+    ck_assert_double_eq_tol(cb_row_gini(some, 4, tmp), .25, 1e-6);
     ck_assert_int_eq(cb_shapes_open(&x, 1, 4), CB_OK);
     cb_shapes_look(&x, 0, 3, &s); /* the mean row: half, half */
     ck_assert_double_eq_tol(x.entropy[0], log(2), 1e-6);

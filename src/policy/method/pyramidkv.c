@@ -12,6 +12,7 @@ enum {
     WINDOW,
     BETA,
     SHAPE,
+    MEASURE,
     PRESET,
     BUDGETS,
     KERNEL,
@@ -25,6 +26,7 @@ enum {
 enum { LINEAR, GEOMETRIC, EXPONENTIAL, ENTROPY, GINI };
 enum { EXACT, COMPAT, KVPRESS };
 enum { GROW, BOUNDED };
+enum { BEFORE, OF_PROMPT };
 
 static const struct method_opt opts[] = {
     [BUDGET] = { "budget", "tokens", "prompt tokens kept, mean over layers; below 1 a share",
@@ -33,8 +35,12 @@ static const struct method_opt opts[] = {
                  65536, NULL },
     [BETA] = { "beta", NULL, "the top layer chooses budget / beta tokens; 1 = all layers alike",
                OPT_NUM, 20, 1, 1e9, NULL },
-    [SHAPE] = { "shape", NULL, "how budgets fall; entropy, gini: as measured, see preset",
+    [SHAPE] = { "shape", NULL, "how budgets fall; entropy, gini: as measured, see measure",
                 OPT_CHOICE, LINEAR, 0, 0, "linear geometric exponential entropy gini" },
+    [MEASURE] = { "measure", NULL,
+                  "of what shape=entropy and gini are taken: of other texts before, see preset, or "
+                  "of the queries of this prompt that vote",
+                  OPT_CHOICE, BEFORE, 0, 0, "preset prompt" },
     [PRESET] = { "preset", "file",
                  "JSON lists of each layer's entropy and gini; default: the model's", OPT_FILE, 0,
                  0, 0, NULL },
@@ -61,9 +67,10 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* State of the whole method. Arrays [n_layer] follow: real[], then as ints the chosen budgets,
- * scratch for slots(), and the slots that a KV head held at the end of the prompt. p->mem: the
- * preset's numbers, [n_layer]. */
+/* State of the whole method. Arrays [n_layer] follow: real[], weight[] as measure=prompt finds it,
+ * then as ints the chosen budgets, scratch for slots(), and the slots that a KV head held at the
+ * end of the prompt. p->mem: the preset's numbers, [n_layer]; or with measure=prompt a row of
+ * attention and scratch, [2][n_ctx] floats. */
 struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
     double real[1];
@@ -76,11 +83,39 @@ static int *ints(const struct policy *p, int which)
     struct st *st = p->state;
     int *first;
 
-    first = (int *)(st->real + p->sh.n_layer);
+    first = (int *)(st->real + 2 * (size_t)p->sh.n_layer);
     return first + (size_t)which * (size_t)p->sh.n_layer;
 }
 
-/* The layers' weights with shape=entropy or gini. */
+static int by_prompt(const struct policy *p)
+{
+    return p->val[MEASURE].num == OF_PROMPT;
+}
+
+/* The layers' weights with shape=entropy or gini, [n_layer]; NULL: another shape */
+static double *weights(const struct policy *p)
+{
+    struct st *st = p->state;
+
+    return by_prompt(p) ? st->real + p->sh.n_layer : p->mem;
+}
+
+/* measure=prompt */
+static int open_rows(struct policy *p, struct layer_plan *row)
+{
+    if (p->val[SHAPE].num < ENTROPY || p->val[PRESET].set)
+        return cb_policy_refuse(p, "measure=prompt: goes with shape=entropy or gini, and with no "
+                                   "preset");
+    if (p->val[GROUP].num == VOTE_EACH || p->val[FLOOR].num < 1)
+        return cb_policy_refuse(p, "measure=prompt: needs group=mean or max, and floor=1");
+    for (int l = 0; l < p->sh.n_layer; l++)
+        row[l].late = 1; /* budgets need all layers' scores */
+    p->slot_floats = VOTE_COLUMNS;
+    p->mem = calloc(2 * (size_t)p->sh.n_ctx, sizeof(float));
+    return p->mem ? 0 : cb_policy_no_memory(p);
+}
+
+/* The layers' weights as measured before */
 static int measured(struct policy *p)
 {
     const int gini = p->val[SHAPE].num == GINI;
@@ -90,7 +125,9 @@ static int measured(struct policy *p)
     if (err)
         return err;
     if (!x)
-        return cb_policy_refuse(p, "shape=%s: needs preset=FILE, as calibrate pyramid writes it",
+        return cb_policy_refuse(p,
+                                "shape=%s: needs preset=FILE, as calibrate pyramid writes it, or "
+                                "measure=prompt",
                                 gini ? "gini" : "entropy");
     p->mem = malloc((size_t)p->sh.n_layer * sizeof(double));
     err = p->mem ? cb_preset_numbers(p, x, gini ? "gini" : "entropy", p->mem, p->sh.n_layer)
@@ -118,11 +155,11 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
     for (int l = 0; l < sh->n_layer; l++)
         row[l] = cb_votes_plan(p, (int)p->val[GROUP].num, (int)p->val[WINDOW].num,
                                (int)p->val[KERNEL].num, (int)p->val[POOL].num);
-    err = p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
+    err = by_prompt(p) ? open_rows(p, row) : p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
     if (err)
         return err;
-    return cb_policy_state(p, sizeof(struct st) +
-                                  (size_t)sh->n_layer * (sizeof(double) + N_INTS * sizeof(int)));
+    return cb_policy_state(p, sizeof(struct st) + (size_t)sh->n_layer *
+                                                      (2 * sizeof(double) + N_INTS * sizeof(int)));
 }
 
 /* As in the authors' program: integer steps. Their rounding exceeds the budget on deep models. */
@@ -160,8 +197,8 @@ static void weighted(double *real, int n, double mean, const double *weight, dou
     double sum = 0;
     for (int l = 0; l < n; l++)
         sum += weight[l];
-    for (int l = 0; l < n; l++)
-        real[l] = mean * n * weight[l] / sum;
+    for (int l = 0; l < n; l++) /* all alike before a prompt was measured */
+        real[l] = sum > 0 ? mean * n * weight[l] / sum : mean;
     cb_share_cap(real, n, mean * n, max);
 }
 
@@ -183,8 +220,8 @@ static void budgets(const struct policy *p, int n, int budget, int *out)
     } else if (p->val[BUDGETS].num == KVPRESS) {
         kvpress_budgets(p, p->val[BUDGET].num < 1 ? p->val[BUDGET].num * n : budget, n, out);
     } else {
-        if (p->mem)
-            weighted(real, n_layer, mean, p->mem, cand);
+        if (p->val[SHAPE].num >= ENTROPY)
+            weighted(real, n_layer, mean, weights(p), cand);
         else
             shape[(int)p->val[SHAPE].num](real, n_layer, mean, p->val[BETA].num, cand);
         cb_share_round(real, n_layer, mean * n_layer, out);
@@ -208,6 +245,37 @@ static int kept(const struct policy *p, int budget, int chosen)
     return chosen + (window < budget ? window : budget);
 }
 
+/* The layer's weight: mean over KV heads of the measure of the head's mean row. KV heads may hold
+ * different tokens, so there is no mean row of the layer. */
+static void weigh(struct policy *p, int l, const struct scores *s)
+{
+    float *row = p->mem, *tmp = row + p->sh.n_ctx;
+    double *weight = weights(p) + l;
+
+    *weight = 0;
+    for (int h = 0; h < s->n_row; h++) {
+        const float *x = s->raw + (size_t)h * (size_t)s->stride;
+        const int n = cb_view_len(p, l, h);
+        double sum = 0;
+        for (int i = 0; i < n; i++)
+            sum += (double)x[i];
+        for (int i = 0; i < n; i++)
+            row[i] = sum > 0 ? (float)((double)x[i] / sum) : 0;
+        *weight += (p->val[SHAPE].num == GINI ? cb_row_gini(row, n, tmp) : cb_row_entropy(row, n)) /
+                   s->n_row;
+    }
+}
+
+static int observe(struct policy *p, int l, void *state, const struct scores *s)
+{
+    (void)state;
+    if (by_prompt(p) && s->prompt) {
+        weigh(p, l, s);
+        cb_votes_store(p, l, s);
+    }
+    return 0;
+}
+
 static int compact(struct policy *p, int l, void *state, const struct scores *s, struct eviction *e)
 {
     struct st *st = p->state;
@@ -228,6 +296,9 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
         return cb_evict_drop_tail(e, cb_view_tail(p, tail), tail);
     n = cb_evict_mean_len(e);
     ints(p, FIRST)[l] = n < keep ? n : keep;
+    if (by_prompt(p))
+        return cb_evict_keep_stored_votes(p, l, e, keep, (int)p->val[SINK].num,
+                                          (int)p->val[WINDOW].num);
     return cb_evict_keep_votes(p, l, e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
                                p->val[FLOOR].num);
 }
@@ -250,6 +321,7 @@ const struct method cb_method_pyramidkv = {
     .brief = "SnapKV with budgets that fall from the bottom to the top layer",
     .opts = opts,
     .plan = plan_layers,
+    .observe = observe,
     .compact = compact,
     .slots = slots_after,
 };
