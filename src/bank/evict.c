@@ -177,11 +177,11 @@ static const int *kept(const struct eviction *e, int kv)
     return keep;
 }
 
-int cb_evict_nearest(struct eviction *e, int kv, const struct near_slot **out)
+int cb_evict_nearest(struct eviction *e, int kv, int v, const struct near_slot **out)
 {
-    if (e->drop[kv] >= 0)
+    if (e->drop[kv] >= 0 && !v)
         return cb_nearest_key_one(e->nearest, e->l, kv, e->drop[kv], out);
-    return cb_nearest_key_all(e->nearest, e->l, kv, kept(e, kv), e->n[kv], out);
+    return cb_nearest_key_all(e->nearest, e->l, kv, v, kept(e, kv), e->n[kv], out);
 }
 
 int cb_evict_merge(struct eviction *e, int kv, const struct merge *m)
@@ -202,7 +202,14 @@ static int by_target(const void *pa, const void *pb)
     const struct merge_item *a = pa, *b = pb;
     if (a->kv != b->kv)
         return a->kv - b->kv;
-    return a->m.to != b->m.to ? a->m.to - b->m.to : a->order - b->order;
+    if (a->m.to != b->m.to)
+        return a->m.to - b->m.to;
+    return a->m.sides != b->m.sides ? (int)a->m.sides - (int)b->m.sides : a->order - b->order;
+}
+
+static int same_target(const struct merge_item *a, const struct merge_item *b)
+{
+    return a->kv == b->kv && a->m.to == b->m.to && a->m.sides == b->m.sides;
 }
 
 /* Applies the n merges into one slot, to its key (v = 0) or value (v = 1). The `from` slots are
@@ -236,10 +243,11 @@ int cb_evict_apply(struct eviction *e)
         qsort(e->merge, (size_t)e->n_merge, sizeof *e->merge, by_target);
     for (int i = 0, n; i < e->n_merge; i += n) {
         const struct merge_item *x = &e->merge[i];
-        for (n = 1; i + n < e->n_merge && x[n].kv == x->kv && x[n].m.to == x->m.to;)
+        for (n = 1; i + n < e->n_merge && same_target(x, x + n);)
             n++;
-        for (int v = x[n - 1].m.values; v < cb_store_sides(&e->b->store[e->l]); v++)
-            merge_one(e, x, n, v);
+        for (int v = 0; v < cb_store_sides(&e->b->store[e->l]); v++)
+            if (x->m.sides == SIDES_BOTH || x->m.sides == (v ? SIDES_VALUES : SIDES_KEYS))
+                merge_one(e, x, n, v);
     }
     for (int h = 0; h < e->b->n_kv; h++) {
         struct store *st = &e->b->store[e->l];

@@ -25,17 +25,19 @@ void cb_evict_keys(const struct eviction *e, int kv, int from, int n, float *x);
 int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n);
 int cb_evict_keep_all_heads(struct eviction *e, const int *slot, int n);
 int cb_evict_drop(struct eviction *e, int kv, int slot); /* keeps all others */
-/* For each slot of the KV head that will be dropped: the kept slot with the nearest key
- * (nearest_key.h). Returns their number. */
-int cb_evict_nearest(struct eviction *e, int kv, const struct near_slot **out);
+/* For each slot of the KV head that will be dropped: the kept slot with the nearest key, or with v
+ * = 1 the nearest value (nearest_key.h). Returns their number. */
+int cb_evict_nearest(struct eviction *e, int kv, int v, const struct near_slot **out);
+
+enum merge_sides { SIDES_BOTH, SIDES_KEYS, SIDES_VALUES };
 
 /* A weighted sum replaces the kept slot `to`, computed from the values before the change: x_to =
  * (w_to x_to + sum w_from x_from) / (w_to + sum part). With part = w_from it is a weighted mean.
- * Each `to` has one w_to and one `values`: those of the last merge into it. */
+ * Keys and values of `to` each have one w_to: that of the last merge into them. */
 struct merge {
     int to, from;
     float w_to, w_from, part;
-    int values; /* 1 = only values are merged; the key of `to` stays as it is */
+    enum merge_sides sides; /* the other side of `to` stays as it is */
 };
 int cb_evict_merge(struct eviction *e, int kv, const struct merge *m);
 

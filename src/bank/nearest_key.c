@@ -14,8 +14,8 @@ enum { LANES = 8, BLOCK = CB_STORE_MANY, BATCH = 4096, MOST_HD = KV_MAX_HD };
 struct nearest_key {
     struct bank *b;
     int col;     /* column of the stores: 1 / length of each key */
-    float *kept; /* [n][hd] unit keys */
-    float *gone; /* [BATCH][hd] unit keys of dropped slots */
+    float *kept; /* [n][hd] keys or values of length 1 */
+    float *gone; /* [BATCH][hd] the same of dropped slots */
     size_t cap;  /* floats of kept */
     struct near_slot *out;
     int *slot;    /* [n_ctx] kept slots */
@@ -96,17 +96,17 @@ static void unit(float *x, int n)
 
 struct job {
     struct nearest_key *m;
-    int l, kv, n;
+    int l, kv, v, n;
     const int *slot; /* [n] */
-    float *x;        /* [n][hd] unit keys */
+    float *x;        /* [n][hd] of length 1 */
 };
 
-/* Keys of slot[n], n <= BLOCK, as unit keys */
-static void unit_keys(struct nearest_key *m, int l, int kv, const int *slot, int n, float *x)
+/* Keys, or with v = 1 values, of slot[n], n <= BLOCK, scaled to length 1 */
+static void unit_rows(struct nearest_key *m, int l, int kv, int v, const int *slot, int n, float *x)
 {
     const int hd = m->b->hd;
 
-    cb_store_get_many(&m->b->store[l], m->b->dev, kv, 0, slot, n, x);
+    cb_store_get_many(&m->b->store[l], m->b->dev, kv, v, slot, n, x);
     for (int i = 0; i < n; i++)
         unit(x + (size_t)i * (size_t)hd, hd);
 }
@@ -123,7 +123,7 @@ static void unpack_item(void *ctx, int item, int thread)
     const size_t first = (size_t)item * BLOCK;
 
     (void)thread;
-    unit_keys(job->m, job->l, job->kv, job->slot + first, block_of(job, item),
+    unit_rows(job->m, job->l, job->kv, job->v, job->slot + first, block_of(job, item),
               job->x + first * (size_t)job->m->b->hd);
 }
 
@@ -189,7 +189,7 @@ int cb_nearest_key_one(struct nearest_key *m, int l, int kv, int slot, const str
     if (n == 1)
         return 0;
     know_lengths(m, l, kv, inv);
-    unit_keys(m, l, kv, &slot, 1, m->gone);
+    unit_rows(m, l, kv, 0, &slot, 1, m->gone);
     products(m, l, run, m->gone, m->row);
     for (int i = 0; i < n; i++) {
         const float u = m->row[run.order ? run.order[i] : i] * inv[i];
@@ -214,7 +214,7 @@ static int make_room(struct nearest_key *m, size_t need)
     return CB_OK;
 }
 
-int cb_nearest_key_all(struct nearest_key *m, int l, int kv, const int *keep, int n_keep,
+int cb_nearest_key_all(struct nearest_key *m, int l, int kv, int v, const int *keep, int n_keep,
                        const struct near_slot **out)
 {
     const int hd = m->b->hd;
@@ -227,13 +227,13 @@ int cb_nearest_key_all(struct nearest_key *m, int l, int kv, const int *keep, in
             m->out[n_out++].from = i;
     *out = m->out;
     TRY(make_room(m, (size_t)n_keep * (size_t)hd));
-    unpack((struct job){ m, l, kv, n_keep, m->slot, m->kept });
+    unpack((struct job){ m, l, kv, v, n_keep, m->slot, m->kept });
     for (int from = 0; from < n_out; from += BATCH) {
         struct near_slot *y = m->out + from;
         const int n = n_out - from < BATCH ? n_out - from : BATCH;
         for (int i = 0; i < n; i++)
             m->idx[i] = y[i].from;
-        unpack((struct job){ m, l, kv, n, m->idx, m->gone });
+        unpack((struct job){ m, l, kv, v, n, m->idx, m->gone });
         m->b->dev->ops->nearest(m->b->dev, m->gone, n, m->kept, n_keep, hd, m->idx, m->dot);
         for (int i = 0; i < n; i++) {
             y[i].to = m->slot[m->idx[i]];

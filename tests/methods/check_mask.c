@@ -135,6 +135,8 @@ static const struct pair pairs[] = {
     { .spec = "d2o:budget=24,sink=2,merge=off", .drop = cb_ref_d2o_drop },
     { .spec = "d2o:budget=24,sink=2,merge=printed", .drop = cb_ref_d2o_printed },
     { .spec = "d2o:budget=24,sink=2,merge=code", .drop = cb_ref_d2o_code },
+    { .spec = "d2o:budget=24,sink=2,similar=values", .drop = cb_ref_d2o_by_values },
+    { .spec = "d2o:budget=24,sink=2,similar=each", .drop = cb_ref_d2o_by_each, .first = 10 },
     { .spec = "d2o:budget=24,sink=2,merge_sinks=0", .drop = cb_ref_d2o_sinks },
     { .spec = "d2o:budget=24,sink=2,merge_keys=0,protect=2", .drop = cb_ref_d2o_values },
     { .spec = "pyramidinfer:recent=0.1,decay=0.5,context=8,sink=2,weight=1.5,gen_decay=0.3",

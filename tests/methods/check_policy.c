@@ -660,6 +660,7 @@ START_TEST(what_cannot_work_is_refused)
         { "d2o:layers=all", "must be one of: softmax gate first2 uniform preset paper" },
         { "simlayerkv:threshold=1.5", "must be a number of -1 to 1" },
         { "simlayerkv:recent=0", "must be an integer" },
+        { "d2o:similar=each,merge_keys=0", "similar=each: needs merge_keys=1" },
         { "pyramidkv:measure=prompt", "goes with shape=entropy or gini" },
         { "pyramidkv:shape=gini,measure=prompt,floor=0.5", "needs group=mean or max" },
         { "simlayerkv:seed=3", "seed: goes with layers=random" },

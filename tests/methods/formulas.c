@@ -661,8 +661,9 @@ double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent)
 
 /* d2o: S = 24 beside 2 sinks, three quarters of it heavy hitters; by layer after softmax(-F) */
 static struct {
-    double acc[CB_REF_LAYERS][8][CB_REF_CAP], f[CB_REF_LAYERS], tau[CB_REF_LAYERS][8];
-    int set, waits, heavy[CB_REF_LAYERS], recent[CB_REF_LAYERS], warm[CB_REF_LAYERS][8];
+    double acc[CB_REF_LAYERS][8][CB_REF_CAP], f[CB_REF_LAYERS];
+    double tau[CB_REF_LAYERS][8][2]; /* by keys, by values */
+    int set, waits, heavy[CB_REF_LAYERS], recent[CB_REF_LAYERS], warm[CB_REF_LAYERS][8][2];
 } d2o;
 
 static double d2o_spread(const struct slow *s, int l)
@@ -727,6 +728,7 @@ struct d2o_how {
     double alpha;           /* of both */
     int paper;              /* dense layers keep alpha S, the others S */
     int first2, first_step; /* layers=first2; drop=first-decode */
+    enum { BY_KEYS, BY_VALUES, BY_EACH } similar;
 };
 
 /* The budgets of all layers, if they are set now. */
@@ -768,45 +770,68 @@ static void d2o_into(double *x, const double *const *from, const double *u, int 
         x[d] = y[d] / of;
 }
 
-/* Tokens out[m] of a head have just been dropped: merge those that resemble what is left. */
-static void d2o_merge(struct slow *s, int l, int h, const int *out, int m,
-                      const struct d2o_how *how)
+/* The most similar of the n tokens tok[] for each of out[m], by rows x of the head's tokens ->
+ * into, u; returns the mean similarity */
+static double most_similar(const double *x, const int *out, int m, const int *tok, int n, int hd,
+                           int *into, double *u)
 {
-    const int hd = s->hp.hd;
-    double u[CB_REF_CAP], near[CB_REF_CAP], mean = 0;
-    const double *k[CB_REF_CAP], *v[CB_REF_CAP];
-    int into[CB_REF_CAP], tok[CB_REF_CAP];
-    const int n = cb_ref_left(s, l, h, tok);
+    double mean = 0;
 
     for (int i = 0; i < m; i++) {
         u[i] = -2;
         for (int c = 0; c < n; c++) {
-            const double x = cosine(s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd,
-                                    s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, hd);
-            if (x > u[i]) {
-                u[i] = x;
+            const double y =
+                cosine(x + (size_t)out[i] * (size_t)hd, x + (size_t)tok[c] * (size_t)hd, hd);
+            if (y > u[i]) {
+                u[i] = y;
                 into[i] = tok[c];
             }
         }
         mean += u[i] / m;
     }
-    d2o.tau[l][h] = d2o.warm[l][h] ? 0.7 * mean + 0.3 * d2o.tau[l][h] : mean;
-    d2o.warm[l][h] = 1;
+    return mean;
+}
+
+/* Tokens out[m] of a head have just been dropped: merge those that resemble what is left, by their
+ * keys (by = 0) or values; keys, values: which rows are merged */
+static void d2o_merge_by(struct slow *s, int l, int h, const int *out, int m,
+                         const struct d2o_how *how, int by, int keys, int values)
+{
+    const int hd = s->hp.hd;
+    double *const k = s->k + cb_slow_at(s, l, h, 0) * (size_t)hd;
+    double *const v = s->v + cb_slow_at(s, l, h, 0) * (size_t)hd;
+    double u[CB_REF_CAP], near[CB_REF_CAP], *tau = &d2o.tau[l][h][by];
+    const double *k_of[CB_REF_CAP], *v_of[CB_REF_CAP];
+    int into[CB_REF_CAP], tok[CB_REF_CAP];
+    const int n = cb_ref_left(s, l, h, tok);
+    const double mean = most_similar(by ? v : k, out, m, tok, n, hd, into, u);
+
+    *tau = d2o.warm[l][h][by] ? 0.7 * mean + 0.3 * *tau : mean;
+    d2o.warm[l][h][by] = 1;
     for (int c = 0; c < n; c++) {
         int count = 0;
         for (int i = 0; i < m; i++)
-            if (into[i] == tok[c] && tok[c] >= how->first && u[i] >= d2o.tau[l][h]) {
+            if (into[i] == tok[c] && tok[c] >= how->first && u[i] >= *tau) {
                 near[count] = u[i];
-                k[count] = s->k + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
-                v[count++] = s->v + cb_slow_at(s, l, h, out[i]) * (size_t)hd;
+                k_of[count] = k + (size_t)out[i] * (size_t)hd;
+                v_of[count++] = v + (size_t)out[i] * (size_t)hd;
             }
-        if (count && how->keys)
-            d2o_into(s->k + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, k, near, count, how->rule,
-                     hd);
-        if (count)
-            d2o_into(s->v + cb_slow_at(s, l, h, tok[c]) * (size_t)hd, v, near, count, how->rule,
-                     hd);
+        if (count && keys)
+            d2o_into(k + (size_t)tok[c] * (size_t)hd, k_of, near, count, how->rule, hd);
+        if (count && values)
+            d2o_into(v + (size_t)tok[c] * (size_t)hd, v_of, near, count, how->rule, hd);
     }
+}
+
+static void d2o_merge(struct slow *s, int l, int h, const int *out, int m,
+                      const struct d2o_how *how)
+{
+    if (how->similar != BY_EACH) {
+        d2o_merge_by(s, l, h, out, m, how, how->similar == BY_VALUES, how->keys, 1);
+        return;
+    }
+    d2o_merge_by(s, l, h, out, m, how, 0, 1, 0);
+    d2o_merge_by(s, l, h, out, m, how, 1, 0, 1);
 }
 
 /* Scores of the feed, and at the end of a prompt how dense each layer's attention is. */
@@ -860,6 +885,18 @@ void cb_ref_d2o_printed(struct slow *s, int prompt)
 void cb_ref_d2o_code(struct slow *s, int prompt)
 {
     d2o_run(s, prompt, &(struct d2o_how){ .keys = 1, .protect = -1, .rule = CODE });
+}
+
+void cb_ref_d2o_by_values(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .rule = EQ11, .similar = BY_VALUES });
+}
+
+void cb_ref_d2o_by_each(struct slow *s, int prompt)
+{
+    d2o_run(s, prompt,
+            &(struct d2o_how){ .keys = 1, .protect = -1, .rule = EQ11, .similar = BY_EACH });
 }
 
 void cb_ref_d2o_share(struct slow *s, int prompt)

@@ -44,6 +44,8 @@ void cb_ref_sim_reset(void);
 void cb_ref_d2o(struct slow *s, int prompt);
 void cb_ref_d2o_printed(struct slow *s, int prompt);
 void cb_ref_d2o_code(struct slow *s, int prompt);
+void cb_ref_d2o_by_values(struct slow *s, int prompt); /* similar=values */
+void cb_ref_d2o_by_each(struct slow *s, int prompt);
 void cb_ref_d2o_share(struct slow *s, int prompt);
 void cb_ref_d2o_gate(struct slow *s, int prompt);
 void cb_ref_d2o_paper(struct slow *s, int prompt); /* layers=paper,alpha=2 */

@@ -19,6 +19,7 @@ enum {
     GATE,
     PROTECT,
     MERGE,
+    SIMILAR,
     BETA,
     MERGE_SINKS,
     MERGE_KEYS,
@@ -59,6 +60,10 @@ static const struct method_opt opts[] = {
                 "weights of merged tokens: e^similarity; with the paper's sum in each numerator; "
                 "the published code's; equal; or no merging",
                 OPT_CHOICE, D2O_EQ11, 0, 0, "eq11 printed code avg off" },
+    [SIMILAR] = { "similar", NULL,
+                  "what two tokens are compared by; each: a key is merged into the most similar "
+                  "key, a value into the most similar value",
+                  OPT_CHOICE, D2O_KEYS, 0, 0, "keys values each" },
     [BETA] = { "beta", NULL, "weight of the newest similarity in the threshold", OPT_NUM, 0.7, 0, 1,
                NULL },
     [MERGE_SINKS] = { "merge_sinks", NULL, "tokens may be merged into sinks", OPT_FLAG, 1, 0, 1,
@@ -81,8 +86,8 @@ struct layer_budget {
     int heavy, recent; /* the layer's budget */
 };
 
-/* State of the whole method. Behind it lie double real[n_layer] and the thresholds
- * tau[n_layer][n_kv]. */
+/* State of the whole method. After it lie double real[n_layer] and the thresholds
+ * tau[n_layer][n_kv][2]. */
 struct st {
     int ready;                    /* layers have their budgets */
     int waits;                    /* a prompt ended, and the next token drops (AT_FIRST_STEP) */
@@ -171,6 +176,10 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
         err = cb_policy_refuse(p, "drop=first-decode: needs decode=bounded");
     if (!err && sh->one_row && p->val[MERGE_KEYS].num == 0)
         err = cb_policy_refuse(p, "merge_keys=0: the model stores one row as key and value");
+    if (!err && sh->one_row && p->val[SIMILAR].num != D2O_KEYS)
+        err = cb_policy_refuse(p, "similar: the model stores one row as key and value");
+    if (!err && p->val[SIMILAR].num == D2O_EACH && p->val[MERGE_KEYS].num == 0)
+        err = cb_policy_refuse(p, "similar=each: needs merge_keys=1");
     if (err)
         return err;
     p->at_most = p->val[LAYERS].num == PAPER; /* which layers are dense depends on the text */
@@ -181,7 +190,7 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
         row[l].late = compares(p); /* budgets need all layers' scores */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer_budget) +
-                                  (n + n * n_kv) * sizeof(double));
+                                  (n + 2 * n * n_kv) * sizeof(double));
 }
 
 /* softmax: mean of the heads' variances, scaled to 0..1; gate and paper: variance of the heads'
@@ -267,9 +276,10 @@ static int merge(struct policy *p, int l, int kv, struct eviction *e)
     double *tau = real(p) + p->sh.n_layer;
     const struct d2o_merge how = { .weights = (int)p->val[MERGE].num,
                                    .keys = (int)p->val[MERGE_KEYS].num,
+                                   .similar = (int)p->val[SIMILAR].num,
                                    .first = p->val[MERGE_SINKS].num > 0 ? 0 : (int)p->val[SINK].num,
                                    .beta = p->val[BETA].num };
-    return cb_d2o_merge(e, kv, &how, tau + l * p->sh.n_kv + kv);
+    return cb_d2o_merge(e, kv, &how, tau + 2 * (l * p->sh.n_kv + kv));
 }
 
 /* Does layer 0 set all budgets now? A share is one of the tokens fed so far; a count stays once
