@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "encoding.h"
 #include "err.h"
 #include "ints.h"
 #include "utf8.h"
@@ -141,8 +142,10 @@ static void line_feeds(struct buf *t)
     t->s[to] = '\0';
 }
 
-int cb_plain_text(const char *name, struct buf *t)
+int cb_plain_text(const char *name, struct buf *t, char *note)
 {
+    if (note)
+        *note = '\0';
     if (!t->n)
         return CB_OK;
     if (t->n >= 4 && (!memcmp(t->s, "\xff\xfe\0\0", 4) || !memcmp(t->s, "\0\0\xfe\xff", 4)))
@@ -155,5 +158,5 @@ int cb_plain_text(const char *name, struct buf *t)
     if (t->n >= 3 && !memcmp(t->s, "\xef\xbb\xbf", 3))
         drop(t, 3);
     line_feeds(t);
-    return CB_OK;
+    return cb_encoding_settle(name, t, note);
 }

@@ -5,10 +5,10 @@
 
 #include "buf.h"
 
-/* In place: a byte order mark is dropped, UTF-16 with one becomes UTF-8, CRLF becomes LF. Other
- * bytes stay. CB_EFORMAT, with the file's name: a file of a known kind that is no text (PDF, gzip,
- * GGUF,
- * ...), UTF-16 without a mark. */
-int cb_plain_text(const char *name, struct buf *text);
+/* In place: a byte order mark is dropped, UTF-16 with one becomes UTF-8, CRLF becomes LF. What else
+ * is not UTF-8: cb_encoding_settle() decides, and says so in note[256]. CB_EFORMAT, with the file's
+ * name: a file of a known kind that is no text (PDF, gzip, GGUF, ...), UTF-16 without a mark, and
+ * without a note (NULL) all that is not UTF-8. */
+int cb_plain_text(const char *name, struct buf *text, char *note);
 
 #endif

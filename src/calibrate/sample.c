@@ -28,7 +28,7 @@ static int read_text(const cb_model *m, const char *path, struct source *x)
     cb_model_get_info(m, &info);
     x->bos = info.add_bos;
     if (!err)
-        err = cb_plain_text(path, &text);
+        err = cb_plain_text(path, &text, NULL);
     if (!err)
         err = cb_tokenize(m, text.s, text.n, CB_TOK_BOS, &x->ids, &x->n);
     cb_buf_free(&text);

@@ -6,19 +6,23 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/plain_text.h"
+#include "cli/output/log.h"
 #include "cmd.h"
 
 int cb_read_file(const char *path, struct buf *out)
 {
+    const char *name = strcmp(path, "-") ? path : "standard input";
+    char note[256] = "";
     int rc;
 
     *out = (struct buf){ 0 };
-    rc = strcmp(path, "-") ? cb_file_read_path(path, out)
-                           : cb_file_read(stdin, "standard input", out);
+    rc = strcmp(path, "-") ? cb_file_read_path(path, out) : cb_file_read(stdin, name, out);
     if (!rc)
-        rc = cb_plain_text(strcmp(path, "-") ? path : "standard input", out);
+        rc = cb_plain_text(name, out, note);
     if (rc)
         cb_buf_free(out);
+    else if (*note)
+        cb_log_note("%s: %s", name, note);
     return rc;
 }
 

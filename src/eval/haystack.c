@@ -48,7 +48,7 @@ int cb_haystack_read(const char *path, struct haystack *out)
     int err = cb_file_read_path(path, &b);
 
     if (!err)
-        err = cb_plain_text(path, &b);
+        err = cb_plain_text(path, &b, NULL);
     *out = (struct haystack){ 0 };
     if (!err && (err = cb_haystack_make(b.s, b.n, out)) == CB_EFORMAT)
         err = cb_fail(CB_EFORMAT, "%s: no words to hide a needle in", path);
