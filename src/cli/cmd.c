@@ -160,8 +160,8 @@ static void name_successors(const struct opts *o)
 
 static int dispatch(const struct opts *o)
 {
-    if (cb_opt_flag(o, ARG_HELP)) {
-        cb_opts_help(o->cmd, stdout);
+    if (cb_opt_flag(o, ARG_HELP) || cb_opt_flag(o, ARG_HELP_ALL)) {
+        cb_opts_help(o->cmd, cb_opt_flag(o, ARG_HELP_ALL), stdout);
         return cb_out_flush();
     }
     if (cb_opt_flag(o, ARG_VERSION))
@@ -190,13 +190,13 @@ static int run(const struct cmd *cmd, int argc, char **argv)
 
 static int help(int argc, char **argv)
 {
-    int used;
+    int used = 0;
     const struct cmd *cmd = argc ? command_of(argc, argv, &used) : NULL;
 
     if (argc && !cmd)
         return member_name(argv[0], 0) ? list_members(argv[0], stdout) : unknown(argc, argv);
     if (cmd)
-        cb_opts_help(cmd, stdout);
+        cb_opts_help(cmd, argc > used && !strcmp(argv[used], "all"), stdout);
     else
         list_commands(stdout);
     return exit_status(cb_out_flush());

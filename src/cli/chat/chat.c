@@ -277,6 +277,7 @@ const struct cmd cb_cmd_chat = {
     .name = "chat",
     .operands = "",
     .brief = "talk with a model, turn by turn",
+    .example = "-m model.gguf -f report.txt",
     .sets = SET_OWN_CHAT | SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_REPETITIONS | SET_BANK_FILE |
             SET_BANK_DIR | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICY |
             SET_PROGRESS | SET_GENERAL,

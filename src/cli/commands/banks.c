@@ -79,6 +79,7 @@ const struct cmd cb_cmd_bank_save = {
     .name = "bank save",
     .operands = "",
     .brief = "prefill a text and save its context in a file",
+    .example = "-m model.gguf -f book.txt -o book.bank",
     .sets = SET_OWN_BANK | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX |
             SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = save,
@@ -141,6 +142,7 @@ const struct cmd cb_cmd_bank_show = {
     .min_operands = 1,
     .max_operands = 1,
     .brief = "show what a saved context was made from",
+    .example = "book.bank",
     .sets = SET_JSON | SET_GENERAL,
     .run = show,
 };
@@ -314,6 +316,7 @@ const struct cmd cb_cmd_bank_list = {
     .min_operands = 1,
     .max_operands = 1,
     .brief = "list the saved contexts of a folder",
+    .example = "--bank-dir ~/banks",
     .sets = SET_JSON | SET_GENERAL,
     .run = list,
 };

@@ -433,6 +433,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_bench = {
     .name = "bench",
     .operands = "",
+    .example = "-m model.gguf -p 512 -n 64 -d 0,16384",
     .brief = "measure tokens a second of prompts and answers, or single ops",
     .sets = SET_OWN_BENCH | SET_MODEL | SET_ENGINE | SET_POLICIES | SET_GENERAL,
     .run = run,

@@ -224,6 +224,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_embed = {
     .name = "embed",
     .operands = "",
+    .example = "-m model.gguf --lines -f sentences.txt -o jsonl",
     .brief = "turn texts into embeddings",
     .sets = SET_OWN_EMBED | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_JSON |
             SET_PROGRESS | SET_GENERAL,

@@ -323,6 +323,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_info = {
     .name = "info",
     .operands = "",
+    .example = "-m model.gguf -c 32768 --policy snapkv:budget=2048",
     .brief = "show a model, the memory it needs, and what is built in",
     .sets = SET_OWN_INFO | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICY | SET_JSON |
             SET_GENERAL,

@@ -72,17 +72,23 @@ static int report(const struct opts *o, const struct quantize *q, double seconds
 
 static int run(const struct opts *o)
 {
+    const char *const input = cb_opt_text(o, ARG_QUANTIZE_INPUT);
+    const char *const *const named = o->operand + !input; /* OUTPUT and TYPE */
     struct quantize q = {
-        .in = o->operand[0],
-        .out = o->operand[1],
+        .in = input ? input : o->operand[0],
+        .out = named[0],
         .n_threads = cb_opt_int(o, ARG_THREADS),
         .imatrix = cb_opt_text(o, ARG_IMATRIX),
     };
     struct fallbacks other = { "" };
     const double start = cb_now_s();
     struct progress bar;
-    int rc = find_type(o->operand[2], &q.type);
+    int rc;
 
+    if (o->n_operand != 3 - (input != NULL))
+        return cb_usage("quantize: needs %s",
+                        input ? "OUTPUT.gguf TYPE" : "INPUT.gguf OUTPUT.gguf TYPE");
+    rc = find_type(named[1], &q.type);
     if (rc)
         return rc;
     cb_progress_start(&bar, cb_progress_when(o), "quantize", "MiB");
@@ -111,8 +117,9 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_quantize = {
     .name = "quantize",
     .operands = "INPUT.gguf OUTPUT.gguf TYPE",
-    .min_operands = 3,
+    .min_operands = 2,
     .max_operands = 3,
+    .example = "model-F16.gguf model-Q4_K.gguf Q4_K",
     .brief = "write a model in another type",
     .sets = SET_OWN_QUANTIZE | SET_THREADS | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = run,

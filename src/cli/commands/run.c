@@ -195,6 +195,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_run = {
     .name = "run",
     .operands = "",
+    .example = "-m model.gguf --chat -f report.txt -p \"What was decided?\"",
     .brief = "complete a prompt",
     .sets = SET_OWN_RUN | SET_PROMPT | SET_CHAT | SET_GENERATE | SET_SAMPLE | SET_REPETITIONS |
             SET_BANK_FILE | SET_BANK_DIR | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX |

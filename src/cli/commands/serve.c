@@ -232,6 +232,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_serve = {
     .name = "serve",
     .operands = "",
+    .example = "-m model.gguf -c 32768 --bank-dir ~/banks",
     .brief = "serve a model over HTTP, compatible with OpenAI and Anthropic",
     .sets = SET_OWN_SERVE | SET_CHAT | SET_SAMPLE | SET_BANK_DIR | SET_MODEL | SET_ENGINE |
             SET_THREADS | SET_CTX | SET_POLICY | SET_GENERAL,

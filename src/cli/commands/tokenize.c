@@ -172,6 +172,7 @@ static int run(const struct opts *o)
 const struct cmd cb_cmd_tokenize = {
     .name = "tokenize",
     .operands = "",
+    .example = "-m model.gguf -p \"How many tokens?\"",
     .brief = "turn text into token ids and back",
     .sets = SET_OWN_TOKENIZE | SET_PROMPT | SET_MODEL | SET_JSON | SET_GENERAL,
     .run = run,

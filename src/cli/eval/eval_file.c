@@ -14,6 +14,7 @@ const struct cmd cb_cmd_eval_file = {
     .operands = "FILE|FOLDER...",
     .max_operands = INT_MAX,
     .brief = "ask your own questions, from JSON lines",
+    .example = "-m model.gguf --policy full --policy snapkv:budget=1024 questions.jsonl",
     .sets = SET_PICK | SET_BANK_FILE | CB_TASK_SETS,
     .run = run,
 };

@@ -370,6 +370,7 @@ const struct cmd cb_cmd_eval_perplexity = {
     .name = "eval perplexity",
     .operands = "",
     .brief = "measure the perplexity of a text",
+    .example = "-m model.gguf -c 2048 -f text.txt",
     .sets = SET_OWN_PERPLEXITY | SET_MODEL | SET_ENGINE | SET_THREADS | SET_POLICIES | SET_JSON |
             SET_PROGRESS | SET_GENERAL,
     .run = run,

@@ -375,6 +375,8 @@ static int arguments(struct opts *o, struct line *l)
         int id;
         if (only_operands || a[0] != '-' || !a[1]) {
             TRY(operand(o, a));
+        } else if (!strcmp(a, "--help=all")) {
+            TRY(give(o, ARG_HELP_ALL, a, NULL));
         } else if (!strcmp(a, "--")) {
             only_operands = 1;
         } else if ((id = find_long(o->cmd, a, n)) >= 0) {
@@ -403,7 +405,8 @@ int cb_opts_parse(const struct cmd *cmd, int argc, char **argv, struct opts *out
     TRY(defaults(out));
     TRY(arguments(out, &l));
     out->n_typed = out->n_given;
-    if (cb_opt_flag(out, ARG_HELP) || cb_opt_flag(out, ARG_VERSION))
+    if (cb_opt_flag(out, ARG_HELP) || cb_opt_flag(out, ARG_HELP_ALL) ||
+        cb_opt_flag(out, ARG_VERSION))
         return CB_OK;
     if (out->n_operand < cmd->min_operands)
         return cb_usage("%s: needs %s", cmd->name, cmd->operands);

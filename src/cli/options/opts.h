@@ -81,6 +81,7 @@ enum opt_id {
     ARG_LINES,
     ARG_EMBED_FORMAT,
     ARG_IMATRIX,
+    ARG_QUANTIZE_INPUT,
     ARG_HOST,
     ARG_PORT,
     ARG_PARALLEL,
@@ -235,6 +236,7 @@ enum opt_id {
     ARG_QUIET,
     ARG_LOG_FILE,
     ARG_HELP,
+    ARG_HELP_ALL,
     ARG_VERSION,
     ARG_COUNT
 };
@@ -291,6 +293,7 @@ struct cmd {
     const char *operands; /* as usage shows them, or "" */
     int min_operands, max_operands;
     const char *brief; /* a line for the list of commands */
+    const char *example; /* arguments behind the name, or NULL */
     uint64_t sets;
     int (*run)(
         const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
@@ -323,6 +326,6 @@ int cb_opt_is(const struct opts *o, enum opt_id id, const char *choice);
 void cb_opt_env_name(const char *name, char *buf, size_t cap);
 
 /* opts_doc.c: text made from the table */
-void cb_opts_help(const struct cmd *cmd, FILE *f);
+void cb_opts_help(const struct cmd *cmd, int all, FILE *f); /* all: also what few need */
 
 #endif

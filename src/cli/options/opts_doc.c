@@ -101,15 +101,51 @@ static void help_title(const char *title, struct doc *d)
     fprintf(d->f, "\n%s:\n", title);
 }
 
-void cb_opts_help(const struct cmd *cmd, FILE *f)
+/* What most calls need, in the order in which --help shows it. */
+static const enum opt_id most_used[] = {
+    ARG_MODEL,    ARG_MODELS,       ARG_PROMPT,   ARG_FILE,     ARG_DOCUMENT, ARG_CHAT,
+    ARG_SYSTEM,   ARG_PREDICT,      ARG_CTX,      ARG_POLICY,   ARG_TEMP,     ARG_SEED,
+    ARG_STOP,     ARG_JSON_SCHEMA,  ARG_BANK,     ARG_BANK_DIR, ARG_HOST,     ARG_PORT,
+    ARG_PARALLEL, ARG_API_KEY_FILE, ARG_THREADS,  ARG_DEVICE,   ARG_DRY_RUN,  ARG_JSON,
+    ARG_VERBOSE,  ARG_QUIET,        ARG_HELP_ALL,
+};
+enum { FEW = 40 }; /* options that --help shows all at once */
+
+static int n_options(const struct cmd *cmd)
 {
-    const struct pick all = { cb_opts_any, cmd, NULL };
+    int n = 0;
+
+    for (int i = 0; i < ARG_COUNT; i++)
+        n += (cmd->sets & cb_opt_table[i].sets) != 0;
+    return n;
+}
+
+static void help_most_used(const struct cmd *cmd, struct doc *d)
+{
+    fputs("\nOptions that are used most:\n", d->f);
+    for (size_t i = 0; i < sizeof most_used / sizeof *most_used; i++)
+        if (cmd->sets & cb_opt_table[most_used[i]].sets)
+            help_row(&cb_opt_table[most_used[i]], d);
+}
+
+void cb_opts_help(const struct cmd *cmd, int all, FILE *f)
+{
+    const struct pick any = { cb_opts_any, cmd, NULL };
+    const int n = n_options(cmd);
     struct doc d = { .f = f };
 
     fprintf(f, "usage: ctxbank %s [options]%s%s\n\nctxbank %s - %s\n", cmd->name,
             *cmd->operands ? " " : "", cmd->operands, cmd->name, cmd->brief);
-    cb_opts_each(&all, &d, help_title, help_row);
-    fputs("\nMore: man ctxbank-", f);
+    if (cmd->example)
+        fprintf(f, "\nExample:\n  ctxbank %s %s\n", cmd->name, cmd->example);
+    if (all || n <= FEW)
+        cb_opts_each(&any, &d, help_title, help_row);
+    else
+        help_most_used(cmd, &d);
+    fputs("\nMore: ", f);
+    if (!all && n > FEW)
+        fprintf(f, "all %d options: 'ctxbank %s --help=all'; ", n, cmd->name);
+    fputs("man ctxbank-", f);
     for (const char *c = cmd->name; *c; c++)
         fputc(*c == ' ' ? '-' : *c, f);
     fputc('\n', f);

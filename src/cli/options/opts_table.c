@@ -70,6 +70,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_BANK_OUTPUT] = { "output", .letter = 'o', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_BANK,
         .text = "the file to write" },
+    [ARG_QUANTIZE_INPUT] = { "model", .letter = 'm', .takes = TAKES_FILE, .unit = "INPUT.gguf",
+        .sets = SET_OWN_QUANTIZE,
+        .text = "the model to read, in place of the first argument" },
     [ARG_IMATRIX] = { "imatrix", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_OWN_QUANTIZE,
         .text = "importance matrix, as llama.cpp writes it (GGUF or .dat): errors count more in "
                 "columns whose inputs are large; for Q4_0, Q5_0, Q4_K, Q5_K and Q6_K" },
@@ -620,7 +623,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .sets = SET_GENERAL,
         .text = "also append all messages to FILE, including those of -v" },
     [ARG_HELP] = { "help", .letter = 'h', .sets = SET_GENERAL,
-        .text = "show this help" },
+        .text = "show the options that are used most" },
+    [ARG_HELP_ALL] = { "help-all", .sets = SET_GENERAL,
+        .text = "show all options of the command, as --help=all does" },
     [ARG_VERSION] = { "version", .sets = SET_GENERAL,
         .text = "show the version; with --verbose the compiler and the features as well" },
 };
