@@ -419,7 +419,7 @@ libserve_la_SOURCES = \
 nodist_libserve_la_SOURCES = src/serve/page_texts.h
 
 # What browsers and tools are given, as strings
-serve_texts = src/serve/openapi.json src/serve/page.html
+serve_texts = src/serve/openapi.json src/serve/page.html src/serve/page_files.js
 src/serve/page_texts.h: $(serve_texts)
 	$(AM_V_GEN)$(MKDIR_P) src/serve && for f in $^; do \
 		name=$$(basename $$f); echo "static const char $${name%.*}_text[] ="; \

@@ -83,8 +83,8 @@ int cb_encoding_settle(const char *name, struct buf *t, char *note)
     snprintf(at, sizeof at, "byte 0x%02x at offset %zu, line %zu",
              (unsigned)(unsigned char)t->s[c.first], c.first, c.line);
     if (!note || (!c.several && !c.binary && c.high * 4 > c.visible && c.visible >= 16))
-        return cb_fail(CB_EFORMAT, "%s: not UTF-8 (%s): convert it, as with iconv -f %s -t UTF-8",
-                       name, at, c.high * 4 > c.visible ? "ENCODING" : "WINDOWS-1252");
+        return cb_fail(CB_EFORMAT, "%s: not UTF-8 (%s)%s: convert it to UTF-8, as with iconv", name,
+                       at, c.high * 4 > c.visible ? "" : ", perhaps WINDOWS-1252");
     if (c.several || c.binary) {
         snprintf(note, NOTE, "bytes that are not UTF-8: %zu, the first (%s) %s", c.stray, at,
                  c.stray == 1 ? "stays one" : "and the others stay bytes");

@@ -4,21 +4,32 @@
 #include <string.h>
 
 #include "api.h"
-#include "src/serve/page_texts.h" /* made of page.html and openapi.json */
+#include "src/serve/page_texts.h" /* made of page.html, page_files.js and openapi.json */
+
+/* Writes from[to - from] with the nonce in its places. */
+static void put_page(struct exchange *x, const char *from, const char *to)
+{
+    static const char place[] = "NONCE";
+    const char *next;
+
+    for (; (next = strstr(from, place)) && next < to; from = next + strlen(place)) {
+        cb_buf_add(&x->out, from, (size_t)(next - from));
+        cb_buf_text(&x->out, x->nonce);
+    }
+    cb_buf_add(&x->out, from, (size_t)(to - from));
+}
 
 /* The page's scripts and styles bear a word that no other page can know, and that is new each time:
  * text that a model wrote can never become a script. */
 void cb_api_page(struct exchange *x)
 {
-    static const char place[] = "NONCE";
-    const char *at = page_text, *next;
+    static const char place[] = "/* PAGE_FILES */";
+    const char *const files = strstr(page_text, place);
 
     cb_random_id("", x->nonce, sizeof x->nonce);
-    for (; (next = strstr(at, place)); at = next + strlen(place)) {
-        cb_buf_add(&x->out, at, (size_t)(next - at));
-        cb_buf_text(&x->out, x->nonce);
-    }
-    cb_buf_text(&x->out, at);
+    put_page(x, page_text, files);
+    cb_buf_text(&x->out, page_files_text);
+    put_page(x, files + strlen(place), page_text + strlen(page_text));
     x->status = 200;
     x->type = "text/html; charset=utf-8";
 }
