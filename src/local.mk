@@ -170,6 +170,7 @@ libcore_la_SOURCES += \
 	src/model/model_open.c src/model/model_over.h \
 	src/model/rope.c src/model/rope.h src/model/xielu.c src/model/xielu.h \
 	src/model/selector.c src/model/selector.h \
+	src/model/trained_blocks.c src/model/trained_blocks.h \
 	src/model/weights.c src/model/weights.h src/model/weights_hash.c
 
 libcore_la_SOURCES += \

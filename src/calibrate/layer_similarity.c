@@ -48,13 +48,15 @@ int cb_similarity_open(struct layer_similarity *a, const cb_model *m, int n_ctx)
                                     .n_ctx = n_ctx,
                                     .par = m->dev->par };
     a->sum = cb_calloc(nh * nl * nl, sizeof *a->sum);
+    a->bits = cb_calloc(nh * nl, sizeof *a->bits);
     a->row = cb_alloc_aligned(nl * nh * (size_t)n_ctx, sizeof *a->row);
-    return a->sum && a->row ? CB_OK : CB_ENOMEM;
+    return a->sum && a->bits && a->row ? CB_OK : CB_ENOMEM;
 }
 
 void cb_similarity_close(struct layer_similarity *a)
 {
     free(a->sum);
+    free(a->bits);
     free(a->row);
 }
 
@@ -72,14 +74,14 @@ static double *sum_at(const struct layer_similarity *a, int h, int i, int j)
 static void add_head(void *arg, int h, int thread)
 {
     struct layer_similarity *a = arg;
-    double of[ALIKE_FAR + 1]; /* entropies of the last layers */
+    double *bits = a->bits + (size_t)h * (size_t)a->n_layer;
 
     (void)thread;
     for (int j = 0; j < a->n_layer; j++) {
-        of[j % (ALIKE_FAR + 1)] = cb_bits(row(a, j, h), a->n);
-        for (int i = j > ALIKE_FAR ? j - ALIKE_FAR : 0; i < j; i++)
-            *sum_at(a, h, i, j) += 1 - cb_divergence(row(a, i, h), of[i % (ALIKE_FAR + 1)],
-                                                     row(a, j, h), of[j % (ALIKE_FAR + 1)], a->n);
+        bits[j] = cb_bits(row(a, j, h), a->n);
+        for (int i = 0; i < j; i++)
+            *sum_at(a, h, i, j) +=
+                1 - cb_divergence(row(a, i, h), bits[i], row(a, j, h), bits[j], a->n);
     }
 }
 

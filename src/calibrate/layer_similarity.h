@@ -13,14 +13,13 @@ double cb_bits(const float *x, int n); /* entropy of x[n] to base 2 */
  * disjoint */
 double cb_divergence(const float *p, double hp, const float *q, double hq, int n);
 
-enum { ALIKE_FAR = 16 }; /* layers further apart count as different, without a comparison */
-
 struct layer_similarity {
     int n_layer, n_head, n_kv, n_ctx;
     struct par *par;
     double *sum; /* [n_head][n_layer][n_layer] of similarities, b > a */
     int64_t n_step;
-    float *row; /* [n_layer][n_head][n_ctx] of one step */
+    double *bits; /* [n_head][n_layer] entropies of the step's rows */
+    float *row;   /* [n_layer][n_head][n_ctx] of one step */
     int n;      /* entries in each row */
 };
 

@@ -344,6 +344,9 @@ static int open_policy(struct cb_session *s, const struct cb_session_params *p,
                               .n_model_layer = hp->n_layer,
                               .model = s->model->fingerprint,
                               .preset_dir = s->model->preset_dir,
+                              .trained_blocks = s->model->blocks.start,
+                              .trained_sinks = s->model->blocks.sinks,
+                              .trained_recent = s->model->blocks.recent,
                               .selects = cb_model_selects(s->model),
                               .guest = p->guest };
 

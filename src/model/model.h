@@ -10,6 +10,7 @@
 #include "grammar/token_trie.h"
 #include "rope.h"
 #include "text/tok.h"
+#include "trained_blocks.h"
 
 struct cb_model;
 
@@ -460,6 +461,7 @@ struct cb_model {
     /* The layers that policies act on, or NULL: all. They store keys, and have no window of the
      * model's own if others that store keys have none. */
     int *global, n_global;
+    struct trained_blocks blocks;
     struct weight embd;   /* [n_vocab][n_embd], read by rows */
     struct weight inputs; /* [n_vocab][n_layer * n_input], the same; raw NULL: hp.n_input is 0 */
     struct weight output; /* [n_vocab][n_embd]; the same tensor as embd when tied */

@@ -283,6 +283,7 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     if (p->vocab_only)
         return CB_OK;
     TRY(cb_weights_bind(m));
+    TRY(cb_trained_blocks_read(m->gguf, m->hp.n_kv, cb_model_policy_layers(m), &m->blocks));
     TRY(cb_adapters_open(m, p));
     TRY(check_rope(m));
     TRY(fingerprint(m, &m->fingerprint));
@@ -354,6 +355,7 @@ void cb_model_close(cb_model *m)
     cb_weights_free(m);
     cb_page_guard_close(&m->guard);
     free(m->name);
+    cb_trained_blocks_free(&m->blocks);
     free(m->preset_dir);
     free(m);
 }

@@ -26,6 +26,7 @@ static const struct paper_setting table[] = {
     { "pod-4k", "streamingllm", "sink=16,recent=4080,prefill=windowed" },
     { "pod-4k", "lm-infinite", "sink=16,window=4080" },
     { "pod-4k", "h2o", "budget=4096,recent=4000" },
+    { "pod-4k", "quest", "budget=4096,page=16" },
     { "pod-4k", "snapkv", "budget=4096,window=64,kernel=5,pool=mean" },
     { "pod-4k", "pyramidkv", "budget=2048,window=8,beta=20,kernel=7,pool=max,budgets=compat" },
     /* SimLayerKV (Zhang et al. 2024, section 6.1): lazy layers are cut once */

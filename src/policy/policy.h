@@ -20,6 +20,10 @@ struct shape {
     int n_model_layer;
     uint64_t model;         /* the model's fingerprint; 0 = none */
     const char *preset_dir; /* folder of the models' presets; NULL = none */
+    /* Of a model that was trained for PoD: [n_kv][n_layer] the first layer of each layer's block, and
+     * the near tokens; NULL: it was not */
+    const int *trained_blocks;
+    int trained_sinks, trained_recent;
     int selects;            /* 1: layers have trained selectors, which name what queries read */
     int guest; /* 1: options come from a stranger, who may name files of preset_dir alone */
 };

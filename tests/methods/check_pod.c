@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bank/store_kivi.h"
+#include "kit/gguf_make.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -508,6 +509,77 @@ START_TEST(bad_options_are_refused)
 }
 END_TEST
 
+/* ---- models that were trained for it ---- */
+
+enum { TRAINED = 4 }; /* layers */
+
+/* A random model of 4 layers and 2 KV heads whose file holds these blocks; recent 0: the key is
+ * missing. Returns the status. */
+static int open_trained(const int32_t *start, int n, int recent, struct cb_model **out)
+{
+    struct tiny t = cb_tiny_small("llama");
+    struct gguf_make m;
+    int err;
+
+    t.n_layer = TRAINED;
+    t.n_head = 4;
+    t.n_kv = 2;
+    cb_make_init(&m);
+    cb_tiny_make(&t, &m);
+    cb_gguf_put_array(&m.w, "ctxbank.pod.start", GGUF_I32, start, (uint64_t)n);
+    cb_gguf_put_i64(&m.w, "ctxbank.pod.sinks", GGUF_U32, 2);
+    if (recent)
+        cb_gguf_put_i64(&m.w, "ctxbank.pod.recent", GGUF_U32, recent);
+    cb_make_save(&m, preset);
+    err = cb_model_open(preset, &(struct cb_model_params){ .n_threads = 1 }, out);
+    unlink(preset);
+    return err;
+}
+
+/* Its file's blocks are the default, and it is not said to be untrained. */
+START_TEST(a_trained_model_brings_its_blocks)
+{
+    static const int32_t start[] = { 0, 0, 2, 2, 0, 1, 1, 1 };
+    struct cb_model *m;
+    cb_session *s;
+
+    ck_assert_msg(!open_trained(start, 8, 5, &m), "%s", cb_error());
+    s = cb_toy_session(m, "pod", "f32", 16);
+    for (int l = 0; l < TRAINED; l++) {
+        const struct cross_layer_plan *x = &s->policy->plan[l].cross;
+        ck_assert_int_eq(x->sink, 2);
+        ck_assert_int_eq(x->recent, 5);
+        for (int kv = 0; kv < 2; kv++)
+            ck_assert_int_eq(x->from[kv], start[kv * TRAINED + l]);
+    }
+    ck_assert_str_eq(s->policy->note, "policy pod: blocks that the model was trained with");
+    cb_session_close(s);
+    s = cb_toy_session(m, "pod:blocks=0+2,recent=9", "f32", 16);
+    ck_assert_int_eq(s->policy->plan[3].cross.from[1], 2);
+    ck_assert_int_eq(s->policy->plan[3].cross.recent, 9);
+    ck_assert_ptr_null(strstr(s->policy->note, "training-free"));
+    ck_assert_ptr_nonnull(strstr(s->policy->note, "not the blocks that the model was trained"));
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+START_TEST(wrong_blocks_in_a_file_are_refused)
+{
+    static const int32_t right[] = { 0, 0, 2, 2, 0, 1, 1, 1 }, wrong[] = { 0, 0, 2, 1, 0, 0, 0, 0 };
+    static const int32_t first[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+    struct cb_model *m;
+
+    ck_assert_int_lt(open_trained(right, 7, 5, &m), 0);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "ctxbank.pod.start must be an array of 2 KV heads"));
+    ck_assert_int_lt(open_trained(wrong, 8, 5, &m), 0);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "ctxbank.pod.start[3] must be 3 or as before"));
+    ck_assert_int_lt(open_trained(first, 8, 5, &m), 0);
+    ck_assert_int_lt(open_trained(right, 8, 0, &m), 0);
+    ck_assert_ptr_nonnull(strstr(cb_error(), "ctxbank.pod.recent must be a number of tokens"));
+}
+END_TEST
+
 int main(void)
 {
     const int n_device = sizeof devices / sizeof *devices;
@@ -528,6 +600,8 @@ int main(void)
     tcase_add_test(c, only_keys_of_first_layers_are_quantised);
     tcase_add_test(c, turns_chunks_and_threads_do_not_matter);
     tcase_add_test(c, snapkv_keeps_as_many_as_asked);
+    tcase_add_test(c, a_trained_model_brings_its_blocks);
+    tcase_add_test(c, wrong_blocks_in_a_file_are_refused);
     tcase_add_loop_test(c, bad_options_are_refused, 0, sizeof refused / sizeof *refused);
     tcase_set_timeout(c, 120);
     suite_add_tcase(suite, c);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* calibrate_similarity.c - ctxbank calibrate similarity: which layers attend alike, and PoD's
  * blocks. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -40,7 +39,6 @@ static void set_mean(struct work *w)
             *x = 0;
             for (int h = 0; h < w->a.n_head; h++)
                 *x += cb_similarity_at(&w->a, h, i, j) / w->a.n_head;
-            *x = j - i > ALIKE_FAR ? NAN : *x;
         }
 }
 

@@ -3,9 +3,9 @@
  * consecutive layers with similar attention form blocks. For distant tokens, which are neither
  * among the first nor recent, all layers of a block use the queries and keys of its first layer (Ma
  * et al., 2024: Compressing KV Cache for Long-Context LLM Inference with Inter-Layer Attention
- * Similarity, section 2). The paper trains the model for this; here the model is not trained.
- * Combined with SnapKV (section 3), distant tokens are chosen once for a block, at its first
- * layer. */
+ * Similarity, section 2). The paper trains the model for this; the file of such a model may hold
+ * its blocks. Other models are not trained. Combined with SnapKV (section 3), distant tokens are
+ * chosen once for a block, at its first layer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static const struct method_opt opts[] = {
                  OPT_FILE, 0, 0, 0, NULL },
     [BLOCKS] = { "blocks", "layers",
                  "instead: first layers of the blocks of all KV heads, 0+8+12; "
-                 "default: the model's preset, else pairs from the middle layer on",
+                 "default: those of the model's file if it was trained for them, else its preset, "
+                 "else pairs from the middle layer on",
                  OPT_LIST, 0, 0, 0, NULL },
     [SINKS] = { "sinks", "tokens", "first tokens that each layer reads with its own keys", OPT_INT,
                 16, 1, 1e9, NULL },
@@ -86,17 +87,33 @@ static int check(struct policy *p)
     return 0;
 }
 
+/* Those of a model that was trained for them */
+static void trained(struct policy *p, const struct shape *sh, int *start, int *sinks, int *recent)
+{
+    memcpy(start, sh->trained_blocks, (size_t)(sh->n_kv * sh->n_layer) * sizeof *start);
+    *sinks = sh->trained_sinks;
+    *recent = sh->trained_recent;
+    snprintf(p->note, sizeof p->note, "policy pod: blocks that the model was trained with");
+}
+
 /* Finds the blocks -> start[n_kv][n_layer], and sets the note */
 static int find_blocks(struct policy *p, const struct shape *sh, int *start, int *sinks,
                        int *recent)
 {
     struct preset *x = NULL;
-    int err = p->val[BLOCKS].set ? 0 : cb_preset_open(p, p->val[PRESET].text, &x);
+    int err;
+
+    if (sh->trained_blocks && !p->val[BLOCKS].set && !p->val[PRESET].set) {
+        trained(p, sh, start, sinks, recent);
+        return 0;
+    }
+    err = p->val[BLOCKS].set ? 0 : cb_preset_open(p, p->val[PRESET].text, &x);
 
     if (!err)
         err = x ? cb_preset_blocks(p, x, start, sinks, recent) : blocks(p, sh, start);
-    snprintf(p->note, sizeof p->note,
-             "policy pod: training-free, which approximates the paper's%s%.160s",
+    snprintf(p->note, sizeof p->note, "policy pod: %sapproximates the paper's%s%.160s",
+             sh->trained_blocks ? "not the blocks that the model was trained with, which "
+                                : "training-free, which ",
              x ? "; blocks of preset "
              : p->val[BLOCKS].set
                  ? ""
