@@ -20,12 +20,12 @@ struct shape {
     int n_model_layer;
     uint64_t model;         /* the model's fingerprint; 0 = none */
     const char *preset_dir; /* folder of the models' presets; NULL = none */
-    /* Of a model that was trained for PoD: [n_kv][n_layer] the first layer of each layer's block, and
-     * the near tokens; NULL: it was not */
+    /* Of a model that was trained for PoD: [n_kv][n_layer] the first layer of each layer's block,
+     * and the near tokens; NULL: it was not */
     const int *trained_blocks;
     int trained_sinks, trained_recent;
-    int selects;            /* 1: layers have trained selectors, which name what queries read */
-    int guest; /* 1: options come from a stranger, who may name files of preset_dir alone */
+    int selects; /* 1: layers have trained selectors, which name what queries read */
+    int guest;   /* 1: options come from a stranger, who may name files of preset_dir alone */
 };
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
@@ -375,6 +375,8 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
 int cb_preset_has(const struct preset *x, const char *key);
+/* The share of the tokens that was read when the analysis tried its choice; -1: it does not say */
+double cb_preset_read_share(const struct preset *x);
 /* 0: the analysis says that no candidate kept enough of the full cache's answers */
 int cb_preset_kept(const struct preset *x);
 /* Blocks of layers, key "start": the first layer of each layer's block -> start[n_kv][n_layer].

@@ -146,6 +146,14 @@ int cb_preset_has(const struct preset *x, const char *key)
     return json_object_get(x->root, key) != NULL;
 }
 
+double cb_preset_read_share(const struct preset *x)
+{
+    const json_t *trial = json_object_get(json_object_get(x->root, "made"), "trial");
+    const json_t *share = json_object_get(trial, "read_share");
+
+    return json_is_number(share) ? json_number_value(share) : -1;
+}
+
 int cb_preset_kept(const struct preset *x)
 {
     return !json_is_false(json_object_get(json_object_get(x->root, "made"), "kept"));

@@ -225,6 +225,12 @@ START_TEST(presets_are_taken)
         with_file("simlayerkv:recent=20", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");
     ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
     ck_assert_ptr_nonnull(strstr(cb_session_note(s), "threshold 0.25, 20 recent"));
+    ck_assert_ptr_null(strstr(cb_session_note(s), "drops little"));
+    cb_session_close(s);
+    p.policy = with_file("simlayerkv", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9, "
+                                       "\"made\": {\"trial\": {\"read_share\": 0.972}}}");
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ptr_nonnull(strstr(cb_session_note(s), "drops little: 97 % was read"));
     cb_session_close(s);
     p.policy =
         with_file("simlayerkv:threshold=0.5", "{\"threshold\": 0.25, \"sink\": 3, \"recent\": 9}");

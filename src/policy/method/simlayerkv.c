@@ -86,7 +86,9 @@ static int preset_value(struct policy *p, const struct preset *x, int opt, const
 
 static int read_preset(struct policy *p)
 {
+    char little[64] = "";
     struct preset *x;
+    double share;
     int err = cb_preset_open(p, p->val[PRESET].text, &x);
 
     if (err)
@@ -102,10 +104,14 @@ static int read_preset(struct policy *p)
         err = preset_value(p, x, SINK, "sink");
     if (!err)
         err = preset_value(p, x, RECENT, "recent");
+    share = cb_preset_read_share(x);
+    if (share > 0.95) /* no layer of the model is lazy often */
+        snprintf(little, sizeof little, ", which drops little: %.0f %% was read in its trial",
+                 100 * share);
     snprintf(p->note, sizeof p->note,
-             "policy simlayerkv: threshold %.10g, %.10g recent, of preset %.120s%s",
+             "policy simlayerkv: threshold %.10g, %.10g recent, of preset %.100s%s%s",
              p->val[THRESHOLD].num, p->val[RECENT].num, cb_preset_path(x),
-             cb_preset_kept(x) ? "" : ", which keeps less than it was to keep");
+             cb_preset_kept(x) ? "" : ", which keeps less than it was to keep", little);
     cb_preset_close(x);
     return err;
 }
