@@ -17,6 +17,7 @@ libcore_la_SOURCES += \
 	src/base/page_guard.c src/base/page_guard.h \
 	src/base/plain_text.c src/base/plain_text.h \
 	src/base/encoding.c src/base/encoding.h \
+	src/base/random.c src/base/random.h \
 	src/base/siphash.c src/base/siphash.h \
 	src/base/stop_text.c src/base/stop_text.h \
 	src/base/suggest.c src/base/suggest.h \

@@ -278,7 +278,7 @@ guard_ldflags = $(check_ldflags) -Wl,--wrap=cb_alloc_aligned -Wl,--wrap=free
 # Calls that fail when a test wants them to (tests/kit/faults.h).
 faults_ldflags = $(check_ldflags) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
 	-Wl,--wrap=posix_memalign,--wrap=strdup,--wrap=open,--wrap=opendir,--wrap=pread \
-	-Wl,--wrap=readdir,--wrap=write,--wrap=mmap
+	-Wl,--wrap=readdir,--wrap=write,--wrap=mmap,--wrap=getrandom
 check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.

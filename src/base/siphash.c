@@ -3,15 +3,15 @@
 #include "siphash.h"
 
 #include <string.h>
-#include <sys/random.h>
 
 #include "clock.h"
+#include "random.h"
 
 struct hash_key cb_hash_key(void)
 {
     struct hash_key key;
 
-    if (getrandom(&key, sizeof key, 0) != (ssize_t)sizeof key) { /* kernels before 3.17 */
+    if (cb_random(&key, sizeof key)) { /* collisions cost time alone: better than no table */
         const double now = cb_now_s();
         memcpy(&key.k[0], &now, sizeof now);
         key.k[1] = (uint64_t)(uintptr_t)&key;

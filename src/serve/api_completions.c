@@ -314,7 +314,7 @@ static int add_turn(struct exchange *x, struct several *all, const json_t *promp
     k->place = all->n;
     t->state = k;
     t->free_state = free_state;
-    cb_random_id("cmpl-", t->id, sizeof t->id);
+    cb_next_id(&t->names, "cmpl-", t->id, sizeof t->id);
     if (all->n)
         memcpy(t->id, all->turn[0]->id, sizeof t->id);
     all->turn[all->n++] = t;

@@ -25,8 +25,14 @@ void cb_api_page(struct exchange *x)
 {
     static const char place[] = "/* PAGE_FILES */";
     const char *const files = strstr(page_text, place);
+    struct id_source ids;
+    const int rc = cb_ids_open(&ids);
 
-    cb_random_id("", x->nonce, sizeof x->nonce);
+    if (rc) {
+        cb_exchange_fail(x, rc);
+        return;
+    }
+    cb_next_id(&ids, "", x->nonce, sizeof x->nonce);
     put_page(x, page_text, files);
     cb_buf_text(&x->out, page_files_text);
     put_page(x, files + strlen(place), page_text + strlen(page_text));

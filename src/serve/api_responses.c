@@ -296,7 +296,7 @@ static void open_message(struct choice *c)
     o->open = 1;
     o->index = o->n_item++;
     if (o->n_text++) /* a text after calls is another message */
-        cb_random_id("msg_", o->message, sizeof o->message);
+        cb_next_id(&c->turn->names, "msg_", o->message, sizeof o->message);
     say(c->turn, c->out, "response.output_item.added",
         json_pack("{s:i, s:o}", "output_index", o->index, "item", message_item(c, 0)));
     say(c->turn, c->out, "response.content_part.added",
@@ -459,8 +459,8 @@ static int read_request(struct completion *t, const json_t *r)
     if (!o)
         return CB_ENOMEM;
     t->free_state = free_output;
-    cb_random_id("msg_", o->message, sizeof o->message);
-    cb_random_id("rs_", o->reasoning, sizeof o->reasoning);
+    cb_next_id(&t->names, "msg_", o->message, sizeof o->message);
+    cb_next_id(&t->names, "rs_", o->reasoning, sizeof o->reasoning);
     t->n = 1;
     TRY(refuse(r));
     TRY(read_format(t, r));

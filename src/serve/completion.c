@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "answer_form.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json_lenient.h"
+#include "base/random.h"
 #include "fields.h"
 #include "grammar/grammar.h"
 #include "notes.h"
@@ -24,12 +24,14 @@ static const double begin_s = 1;   /* an order that fails this soon gets an erro
 
 /* ---- the order ---- */
 
-static uint64_t drawn(void)
+/* 32 bits, which every client can write */
+static int draw_seed(uint64_t *out)
 {
-    uint32_t seed = 1;
+    uint32_t seed;
 
-    (void)!getrandom(&seed, sizeof seed, 0);
-    return seed;
+    TRY(cb_random(&seed, sizeof seed));
+    *out = seed;
+    return CB_OK;
 }
 
 static int read_sampler(struct completion *t, const json_t *r)
@@ -55,7 +57,7 @@ static int read_sampler(struct completion *t, const json_t *r)
     if (seed >= 0)
         p->seed = (uint64_t)seed;
     else if (t->s->m.seed_drawn)
-        p->seed = drawn();
+        TRY(draw_seed(&p->seed));
     return CB_OK;
 }
 
@@ -129,7 +131,9 @@ int cb_completion_new(struct exchange *x, const struct dialect *d, struct comple
     t->gone_arg = x->gone_arg;
     t->request = json_incref(x->json);
     t->order.tenant = x->tenant;
-    rc = read_order(t, x->json);
+    rc = cb_ids_open(&t->names);
+    if (!rc)
+        rc = read_order(t, x->json);
     if (rc) {
         cb_completion_free(t);
         *out = NULL;
@@ -198,7 +202,7 @@ static void on_call(void *arg, const char *name)
     c->drops = c->turn->one_call && json_array_size(c->calls) > 0;
     if (c->drops)
         return;
-    cb_random_id(c->turn->d->call_prefix, id, sizeof id);
+    cb_next_id(&c->turn->names, c->turn->d->call_prefix, id, sizeof id);
     cb_buf_clear(&c->args);
     cb_json_add(&c->calls, json_pack("{s:s, s:o}", "id", id, "name", cb_json_str(name)));
     if (c->calls && c->out && c->turn->d->call)

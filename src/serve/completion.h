@@ -64,6 +64,7 @@ struct completion {
     int streams, include_usage;
     json_t *request;
     /* what comes */
+    struct id_source names;
     char id[64];
     struct job_group *group;
     struct choice choice[CB_COMPLETION_CHOICES];

@@ -80,7 +80,7 @@ void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_p
     int rc = cb_completion_new(x, d, &t);
 
     if (!rc && id_prefix)
-        cb_random_id(id_prefix, t->id, sizeof t->id);
+        cb_next_id(&t->names, id_prefix, t->id, sizeof t->id);
     if (!rc)
         rc = read_request(t, x->json);
     if (!rc) {

@@ -2,13 +2,14 @@
 /* exchange.c - answers and errors in the forms that clients expect. */
 #include "exchange.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/err.h"
 #include "base/json_lenient.h"
+#include "base/random.h"
 #include "base/shortage.h"
 #include "base/words.h"
 
@@ -234,10 +235,16 @@ void cb_event(struct buf *out, const char *name, json_t *j)
     free(text);
 }
 
-void cb_random_id(const char *prefix, char *out, size_t cap)
+int cb_ids_open(struct id_source *ids)
 {
-    unsigned long long a[2] = { 0, 0 };
+    ids->n = 0;
+    return cb_random(&ids->key, sizeof ids->key);
+}
 
-    (void)!getrandom(a, sizeof a, 0);
-    snprintf(out, cap, "%s%016llx%08llx", prefix, a[0], a[1] & 0xffffffff);
+void cb_next_id(struct id_source *ids, const char *prefix, char *out, size_t cap)
+{
+    const uint64_t a = cb_siphash_word(&ids->key, ids->n++),
+                   b = cb_siphash_word(&ids->key, ids->n++);
+
+    snprintf(out, cap, "%s%016" PRIx64 "%08" PRIx32, prefix, a, (uint32_t)b);
 }

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "base/siphash.h"
 #include "marks.h"
 #include "scheduler.h"
 #include "serve.h"
@@ -110,6 +111,13 @@ void cb_exchange_was_read(struct exchange *x, size_t bytes);
 /* An event of a stream; owns j. name: NULL = none. */
 void cb_event(struct buf *out, const char *name, json_t *j);
 
-void cb_random_id(const char *prefix, char *out, size_t cap);
+/* Names that nobody can guess, as many as an answer needs: drawn at its start, where an error can
+ * still be told */
+struct id_source {
+    struct hash_key key;
+    uint64_t n;
+};
+int cb_ids_open(struct id_source *ids) __attribute__((warn_unused_result));
+void cb_next_id(struct id_source *ids, const char *prefix, char *out, size_t cap);
 
 #endif

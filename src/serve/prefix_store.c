@@ -78,13 +78,16 @@ int cb_prefix_store_add(struct prefix_store *b, const json_t *messages, const ch
                        .n_tokens = n_tokens,
                        .bytes = bytes_of(messages),
                        .created = time(NULL) };
-    int many, added;
+    struct id_source ids;
+    int many, added, rc = cb_ids_open(&ids);
 
-    if (!e.messages || !e.name || !e.bytes) {
+    if (!e.messages || !e.name || !e.bytes)
+        rc = cb_fail(CB_ENOMEM, "out of memory");
+    if (rc) {
         drop(&e);
-        return cb_fail(CB_ENOMEM, "out of memory");
+        return rc;
     }
-    cb_random_id("bank_", e.id, sizeof e.id);
+    cb_next_id(&ids, "bank_", e.id, sizeof e.id);
     memcpy(id, e.id, sizeof e.id);
     pthread_mutex_lock(&b->lock);
     many = b->n == CB_PREFIX_STORE_MOST;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define WRAPPED(result, name, ...)                                                                 \
@@ -113,4 +114,9 @@ WRAPPED(ssize_t, write, int fd, const void *from, size_t n)
 WRAPPED(void *, mmap, void *to, size_t n, int prot, int flags, int fd, off_t from)
 {
     return fails(FAULT_MAP, ENOMEM) ? MAP_FAILED : __real_mmap(to, n, prot, flags, fd, from);
+}
+
+WRAPPED(ssize_t, getrandom, void *to, size_t n, unsigned flags)
+{
+    return fails(FAULT_DRAW, ENOSYS) ? -1 : __real_getrandom(to, n, flags);
 }

@@ -11,6 +11,7 @@ enum fault_kind {
     FAULT_READ,  /* pread, readdir: EIO */
     FAULT_WRITE, /* write: ENOSPC */
     FAULT_MAP,   /* mmap: ENOMEM */
+    FAULT_DRAW,  /* getrandom: ENOSYS */
     FAULT_KINDS
 };
 

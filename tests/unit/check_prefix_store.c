@@ -6,6 +6,7 @@
 #include "base/json_lenient.h"
 #include "kit/faults.h"
 #include "kit/suite.h"
+#include "serve/exchange.h"
 #include "serve/prefix_store.h"
 
 enum { MOST = 1 << 20 };
@@ -55,12 +56,36 @@ START_TEST(whole_or_not_there)
 }
 END_TEST
 
+/* Names that anybody could guess are none. */
+START_TEST(no_name_without_random_numbers)
+{
+    json_t *want = document();
+    struct prefix_store *b;
+    struct id_source ids;
+    char id[CB_DOCUMENT_ID] = "", other[CB_DOCUMENT_ID];
+
+    cb_json_watch();
+    ck_assert_int_eq(cb_prefix_store_new(MOST, &b), CB_OK);
+    cb_fault_at(FAULT_DRAW, 1, 1);
+    ck_assert_int_eq(cb_prefix_store_add(b, want, "name", 7, id), CB_EIO);
+    ck_assert_int_eq(cb_ids_open(&ids), CB_EIO);
+    ck_assert_int_eq(cb_fault_end(), 2);
+    ck_assert_str_eq(id, "");
+    ck_assert_int_eq(cb_prefix_store_add(b, want, "name", 7, id), CB_OK);
+    ck_assert_int_eq(cb_prefix_store_add(b, want, "name", 7, other), CB_OK);
+    ck_assert_str_ne(id, other);
+    cb_prefix_store_free(b);
+    json_decref(want);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("prefix_store");
     TCase *t = tcase_create("documents");
 
     tcase_add_test(t, whole_or_not_there);
+    tcase_add_test(t, no_name_without_random_numbers);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }
