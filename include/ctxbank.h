@@ -312,9 +312,10 @@ struct cb_chat {
 /* The conversation msg[n], followed, with `ask`, by the opening of the assistant's turn -> *text,
  * ended by NUL; the caller frees it. how may be NULL: the defaults. A system message that the
  * template refuses or leaves out goes in front of the user's first text. Without messages, `ask`
- * and variables only `how` is checked. CB_EUNSUPPORTED: the model has no template that is
- * understood, and none was named; CB_EARG: the form, a role or `vars` is bad, or the template
- * refuses the conversation; CB_EFORMAT: the template fails or needs too much. */
+ * and variables only `how` is checked; model may then be NULL if how names a form. CB_EUNSUPPORTED:
+ * the model has no template that is understood, and none was named; CB_EARG: the form, a role or
+ * `vars` is bad, or the template refuses the conversation; CB_EFORMAT: the template fails or needs
+ * too much. */
 CB_API int cb_chat_text(const cb_model *model, const struct cb_chat *how,
                         const struct cb_message *msg, int n, int ask, char **text);
 /* The same as token ids[*n_ids]; the caller frees *ids. Only what the template itself writes
@@ -391,6 +392,10 @@ struct cb_memory {
 };
 
 CB_API struct cb_session_params cb_session_defaults(void); /* all zero */
+/* Whether some model could have a session with these settings on this device (NULL: any): there are
+ * such names, and options are in their ranges. Otherwise the error that opening a model or a
+ * session would give. n_ctx, chunk and act_bits are not looked at. */
+CB_API int cb_settings_check(const struct cb_session_params *params, const char *device);
 /* params may be NULL: the defaults. *out is NULL after a failure; the caller closes it before the
  * model. CB_EARG: params; CB_EUNSUPPORTED: settings that cannot be combined; CB_ENOMEM. */
 CB_API int cb_session_open(cb_model *model, const struct cb_session_params *params,

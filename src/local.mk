@@ -319,6 +319,7 @@ libcore_la_SOURCES += \
 	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/snapshot.c src/engine/snapshot.h \
 	src/engine/shared_prefill.c \
+	src/engine/settings_check.c \
 	src/engine/speculation.c \
 	src/engine/stream_work.c src/engine/stream_work.h \
 	src/engine/streams.c src/engine/streams.h \

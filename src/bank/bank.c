@@ -155,14 +155,26 @@ static int check_one_row(struct bank *b, const char *type_v)
     return CB_OK;
 }
 
-int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col)
+static int set_types(struct bank *b, const char *type_k, const char *type_v)
 {
     TRY(kv_type(b, "type of keys", type_k, 0, &b->type_k, &b->kivi_k));
     TRY(kv_type(b, "type of values", type_v, 1, &b->type_v, &b->kivi_v));
     if (cb_bank_has_kivi(b) &&
         (b->type_k != KV_F16 || (b->type_v != KV_F16 && !cb_bank_in_planes(b))))
         return cb_fail(CB_EARG, "types of keys and values: kivi goes with kivi or f16");
-    TRY(check_one_row(b, type_v));
+    return check_one_row(b, type_v);
+}
+
+int cb_bank_check_types(const char *type_k, const char *type_v)
+{
+    struct bank any = { .n_layer = 0 }; /* no head_dim that a type does not fit */
+
+    return set_types(&any, type_k, type_v);
+}
+
+int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col)
+{
+    TRY(set_types(b, type_k, type_v));
     b->store = cb_calloc((size_t)b->n_layer, sizeof *b->store);
     b->beside = cb_calloc((size_t)b->n_layer, sizeof *b->beside);
     if (!b->store || !b->beside)

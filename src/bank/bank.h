@@ -44,6 +44,8 @@ struct bank {
  * n_layer, n_ctx, n_kv, hd, layer, rows_only, small_pages, one_row, checkpoint_bytes and dev are
  * set by the caller. n_col: float columns for each slot. */
 int cb_bank_open(struct bank *b, const char *type_k, const char *type_v, int n_col);
+/* Whether some model could have them: CB_EARG if not */
+int cb_bank_check_types(const char *type_k, const char *type_v);
 void cb_bank_close(struct bank *b);
 /* Forgets the current feed, and tokens from n_seen on: all of them, none, or those after a place
  * that cb_bank_checkpoint() gives. */

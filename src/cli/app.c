@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/number.h"
+#include "base/random.h"
 #include "cli/output/log.h"
 #include "cmd.h"
 #include "engine/in_step.h"
@@ -233,17 +233,39 @@ int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
     return cb_session_open(e->draft_model, &p, &e->draft);
 }
 
-static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
-                     struct ranks *team, struct engine *e)
+static int check_device(const struct opts *o)
 {
-    const double start = cb_now_s();
     const char *device = cb_opt_text(o, ARG_DEVICE);
 
-    *e = (struct engine){ .path = path, .team = team };
     if ((cb_opt_int64(o, ARG_WORKING_SET) || cb_opt_flag(o, ARG_STREAM_KV)) &&
         (!strcmp(device, "cpu") || !strcmp(device, "ref")))
         return cb_usage("--%s: device %s keeps the whole bank in host memory",
                         cb_opt_flag(o, ARG_STREAM_KV) ? "stream-kv" : "working-set", device);
+    return CB_OK;
+}
+
+int cb_engine_check(const struct opts *o)
+{
+    const char *policy = cb_opt_set(o, ARG_POLICY) ? cb_opt_text(o, ARG_POLICY) : NULL;
+    const int is_auto = cb_auto_is(policy);
+    const struct cb_session_params p = { .type_k = cb_opt_text(o, ARG_TYPE_K),
+                                         .type_v = cb_opt_text(o, ARG_TYPE_V),
+                                         .policy = is_auto ? NULL : policy,
+                                         .prefill = cb_opt_text(o, ARG_PREFILL) };
+
+    TRY(check_device(o));
+    if (is_auto)
+        TRY(cb_auto_check(policy));
+    return cb_settings_check(&p, cb_opt_text(o, ARG_DEVICE));
+}
+
+static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
+                     struct ranks *team, struct engine *e)
+{
+    const double start = cb_now_s();
+
+    *e = (struct engine){ .path = path, .team = team };
+    TRY(check_device(o));
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
@@ -418,16 +440,16 @@ void cb_engine_close(struct engine *e)
     e->draft_model = NULL;
 }
 
-struct cb_sampler_params cb_sampler_from(const struct opts *o)
+int cb_sampler_from(const struct opts *o, struct cb_sampler_params *out)
 {
-    struct cb_sampler_params p = sampler(o);
     const int64_t seed = cb_opt_int64(o, ARG_SEED);
-    uint32_t drawn;
+    uint32_t drawn = 0;
 
-    if (seed < 0 && getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
-        drawn = 1;
-    p.seed = seed < 0 ? drawn : (uint64_t)seed;
-    if (p.temp > 0)
-        cb_log_detail("sampler: seed %llu", (unsigned long long)p.seed);
-    return p;
+    *out = sampler(o);
+    if (seed < 0)
+        TRY(cb_random(&drawn, sizeof drawn));
+    out->seed = seed < 0 ? drawn : (uint64_t)seed;
+    if (out->temp > 0)
+        cb_log_detail("sampler: seed %llu", (unsigned long long)out->seed);
+    return CB_OK;
 }

@@ -96,6 +96,13 @@ static int read_limits(const char *policy, struct limits *out)
     return CB_OK;
 }
 
+int cb_auto_check(const char *policy)
+{
+    struct limits limits;
+
+    return read_limits(policy, &limits);
+}
+
 /* ---- the figures ---- */
 
 /* Figures belong to weights, and a file's size tells quantisations apart. NULL: there is no place

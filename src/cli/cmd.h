@@ -86,6 +86,8 @@ int cb_adapters_of(const struct opts *o, struct cb_adapter **out, int *n);
 int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e); /* 0: default */
 /* --policy, or the model's default. Those of commands that compare several -> *n */
 const char *cb_engine_policy(const struct opts *o, const struct engine *e);
+/* What is wrong with the options of models and sessions, whatever the model */
+int cb_engine_check(const struct opts *o);
 const char *const *cb_engine_policies(const struct opts *o, const struct engine *e, int *n);
 /* Opens the session and closes the previous one. n_ctx 0 = the model's training length. */
 int cb_engine_session(const struct opts *o, struct engine *e, const char *policy, int n_ctx);
@@ -101,14 +103,16 @@ int cb_engine_params(const struct opts *o, struct engine *e, const char *policy,
 
 /* ---- auto_policy.c ---- */
 
-int cb_auto_is(const char *policy); /* 1: "auto", with or without limits */
+int cb_auto_is(const char *policy);    /* 1: "auto", with or without limits */
+int cb_auto_check(const char *policy); /* what is wrong with its limits */
 /* Replaces the policy auto of *p, and the types of keys and values unless the options name them;
  * n_ctx 0 becomes the model's. What was chosen and why is a note. CB_EARG: the limits exclude
  * everything. */
 int cb_auto_choose(const struct opts *o, struct engine *e, struct cb_session_params *p);
 void cb_engine_close(struct engine *e);
 const char *cb_need_model(const struct opts *o); /* its path, or NULL and a usage error set */
-struct cb_sampler_params cb_sampler_from(const struct opts *o); /* draws the seed when it is -1 */
+/* Draws the seed when it is -1 */
+int cb_sampler_from(const struct opts *o, struct cb_sampler_params *out);
 
 enum cb_pooling cb_pooling_of(const struct opts *o); /* embed.c: --pooling */
 

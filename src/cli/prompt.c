@@ -30,7 +30,7 @@ int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_cho
         TRY(read_template(path, &c->file));
     if (path)
         c->how.form = c->file.s;
-    TRY(cb_chat_text(e->model, &c->how, NULL, 0, 0, &text));
+    TRY(cb_chat_text(e ? e->model : NULL, &c->how, NULL, 0, 0, &text));
     free(text);
     return CB_OK;
 }

@@ -14,6 +14,7 @@ struct chat_choice {
 };
 /* What --chat-template and its relatives say -> *c. Fails if the model or the template cannot do
  * it. Needs cb_chat_choice_free(), also after a failure. */
+/* e NULL: for whatever model */
 int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_choice *c);
 void cb_chat_choice_free(struct chat_choice *c);
 

@@ -99,7 +99,8 @@ int cb_sampling_open(const struct opts *o, const struct engine *e, struct sampli
 {
     const int last = cb_opt_int(o, ARG_DRY_LAST_N);
 
-    *s = (struct sampling){ .p = cb_sampler_from(o) };
+    *s = (struct sampling){ .bias = NULL };
+    TRY(cb_sampler_from(o, &s->p));
     s->p.dry_last_n = last < 0 ? e->n_ctx : last;
     TRY(biases(o, e, s));
     return s->p.dry_multiplier != 0 && s->p.dry_last_n ? breakers(o, e, s) : CB_OK;

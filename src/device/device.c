@@ -94,6 +94,18 @@ static int unknown(const char *name)
     return cb_fail(CB_EARG, "device %s: unknown; there are %s", name, list);
 }
 
+int cb_device_check(const char *name)
+{
+    const char *why = "";
+    int index;
+    const struct backend *b = backend_of(name, &index);
+
+    if (!b && strcmp(name, "auto") != 0)
+        return unknown(name);
+    return !b || b->available(&why) ? CB_OK
+                                    : cb_fail(CB_EUNSUPPORTED, "device %s: %s", b->name, why);
+}
+
 int cb_device_open_team(const char *name, const struct team_params *t,
                         const struct device_want *want, struct device **out)
 {

@@ -10,7 +10,7 @@ int cb_chat_text(const cb_model *m, const struct cb_chat *how, const struct cb_m
     struct chat_text t;
 
     *text = NULL;
-    TRY(cb_chat_render(m->gguf, how, msg, n, ask, &t));
+    TRY(cb_chat_render(m ? m->gguf : NULL, how, msg, n, ask, &t));
     *text = t.s;
     t.s = NULL;
     cb_chat_text_free(&t);

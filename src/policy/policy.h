@@ -372,6 +372,8 @@ struct preset;
  * is NULL if there is none. With sh.guest, path is a name in sh.preset_dir. Errors quote nothing of
  * the file. */
 int cb_preset_open(struct policy *p, const char *path, struct preset **out);
+/* Whether the file is a preset of this method, of whatever model */
+int cb_preset_check(struct policy *p, const char *path);
 void cb_preset_close(struct preset *x);
 const char *cb_preset_path(const struct preset *x);
 int cb_preset_has(const struct preset *x, const char *key);

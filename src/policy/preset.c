@@ -54,7 +54,7 @@ static int check_model(struct policy *p, const struct preset *x)
     return CB_OK;
 }
 
-static int read_file(struct policy *p, struct preset *x)
+static int read_root(struct policy *p, struct preset *x)
 {
     json_error_t why;
 
@@ -74,7 +74,12 @@ static int read_file(struct policy *p, struct preset *x)
         return cb_policy_refuse(p, "preset %s: line %d: is not JSON", x->name, why.line);
     if (!json_is_object(x->root))
         return cb_policy_refuse(p, "preset %s: must be a JSON object", x->name);
-    TRY(check_method(p, x));
+    return check_method(p, x);
+}
+
+static int read_file(struct policy *p, struct preset *x)
+{
+    TRY(read_root(p, x));
     return check_model(p, x);
 }
 
@@ -126,6 +131,22 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out)
     }
     *out = x;
     return CB_OK;
+}
+
+int cb_preset_check(struct policy *p, const char *path)
+{
+    struct preset *x = cb_calloc(1, sizeof *x);
+    int err;
+
+    if (!x)
+        return CB_ENOMEM;
+    x->name = x->path;
+    if (snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path)
+        err = cb_policy_refuse(p, "preset: the path is too long");
+    else
+        err = read_root(p, x);
+    cb_preset_close(x);
+    return err;
 }
 
 void cb_preset_close(struct preset *x)

@@ -195,6 +195,19 @@ static int open_one(struct served_models *s)
     return CB_OK;
 }
 
+/* A template that is given for all models */
+static int check_chat(const struct opts *o)
+{
+    const int named = cb_opt_set(o, ARG_CHAT_TEMPLATE) && !cb_opt_is(o, ARG_CHAT_TEMPLATE, "jinja");
+    struct chat_choice c = { .how = { .form = NULL } };
+    int rc = CB_OK;
+
+    if (named || cb_opt_set(o, ARG_CHAT_TEMPLATE_FILE))
+        rc = cb_chat_choose(o, NULL, &c);
+    cb_chat_choice_free(&c);
+    return rc;
+}
+
 static int open_several(struct served_models *s)
 {
     static const enum opt_id one_only[] = { ARG_LORA, ARG_LORA_SCALED, ARG_DRAFT_MODEL };
@@ -203,6 +216,8 @@ static int open_several(struct served_models *s)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (cb_opt_set(s->o, one_only[i]))
             return cb_usage("--%s: is for one model, not for --models", names[i]);
+    TRY(cb_engine_check(s->o)); /* models are opened later, where nobody reads the message */
+    TRY(check_chat(s->o));
     return read_folder(s, cb_opt_text(s->o, ARG_MODELS));
 }
 
@@ -238,6 +253,7 @@ void cb_served_models_close(struct served_models *s)
 struct held {
     struct engine e;
     struct chat_choice chat;
+    struct cb_sampler_params sampler;
 };
 
 static struct serve_model describe(const struct opts *o, const struct held *h)
@@ -247,7 +263,7 @@ static struct serve_model describe(const struct opts *o, const struct held *h)
         .chat = h->chat.how,
         .system = cb_opt_text(o, ARG_SYSTEM),
         .pooling = cb_pooling_of(o),
-        .sampler = cb_sampler_from(o),
+        .sampler = h->sampler,
         .seed_drawn = cb_opt_int64(o, ARG_SEED) < 0,
         .scheduler = { .slots = { .session = h->e.chosen,
                                   .n = cb_opt_int(o, ARG_PARALLEL),
@@ -289,14 +305,14 @@ static int open_drafter(const struct opts *o, struct engine *e)
 
 /* A session as requests will have it: what is wrong with the options is said before the start, and
  * no request waits for the output head's preview. *bytes: of weights and work space */
-static int try_session(const struct opts *o, struct engine *e, uint64_t *bytes)
+static int try_session(const struct opts *o, struct held *h, uint64_t *bytes)
 {
-    const struct cb_sampler_params p = cb_sampler_from(o);
+    struct engine *e = &h->e;
     struct cb_memory m;
     int rc;
 
     TRY(cb_engine_session(o, e, cb_engine_policy(o, e), cb_opt_int(o, ARG_CTX)));
-    if (cb_session_want_top(e->session, cb_sampler_top(&p)) == CB_ENOMEM)
+    if (cb_session_want_top(e->session, cb_sampler_top(&h->sampler)) == CB_ENOMEM)
         cb_log_note("not enough memory to prune the output head: tokens take longer");
     cb_session_memory(e->session, &m);
     *bytes = m.weights_bytes + m.scratch_bytes;
@@ -318,7 +334,8 @@ static int open_held(const struct opts *o, const struct serve_entry *entry, cons
         TRY(cb_chat_choose(o, &h->e, &h->chat));
     else if (cb_chat_text(h->e.model, NULL, NULL, 0, 0, &text))
         cb_log_note("%s; only completions of texts will work", cb_error());
-    TRY(try_session(o, &h->e, bytes));
+    TRY(cb_sampler_from(o, &h->sampler));
+    TRY(try_session(o, h, bytes));
     h->e.dir = open_dir(o);
     if (h->e.dir) /* now, so that the first question need not wait for it */
         TRY(cb_model_fingerprint(h->e.model, &fingerprint));
