@@ -176,6 +176,20 @@ def gguf_with(src, name, keys):
     return g.save(name)
 
 
+def versatile(src, name):
+    """A copy of a tiny model that fills in the middle and ranks texts"""
+    g = Gguf(src)
+    pieces, merges = g.texts("tokenizer.ggml.tokens"), g.texts("tokenizer.ggml.merges")
+    last = pieces.index("<|endoftext|>")
+    pieces[last - 3:last] = ["ye", "yes", "no"]
+    g.put("tokenizer.ggml.tokens", pieces)
+    g.put("tokenizer.ggml.merges", ["y e", "ye s", "n o"] + merges[:-3])
+    g.put("general.name", "Tiny Reranker")
+    for i, word in enumerate(("pre", "suf", "mid", "rep", "sep")):
+        g.put(f"tokenizer.ggml.fim_{word}_token_id", 40 + i)
+    return g.save(name)
+
+
 def draw(seed, i):
     """The generator of the recipes' weights (make_families.py)"""
     m = (1 << 64) - 1
