@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* metric.c - scores of answers. Text is compared byte by byte after lower-casing ASCII, as the
- * benchmarks do with English text. */
+ * benchmarks do with English text; in languages without blanks by characters. */
 #include "metric.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "base/err.h"
 
@@ -28,13 +29,51 @@ static int is_article(const char *w)
     return !strcmp(w, "a") || !strcmp(w, "an") || !strcmp(w, "the");
 }
 
-enum { PLAIN, NORMAL }; /* NORMAL: lower case, without punctuation and articles (SQuAD's rule) */
+/* NORMAL: lower case, without punctuation and articles (SQuAD's rule); CHARACTERS: each is a word,
+ * in lower case, but for blanks, punctuation and symbols (InfiniteBench's rule for Chinese) */
+enum { PLAIN, NORMAL, CHARACTERS };
+
+static int is_mark(utf8proc_int32_t c)
+{
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_PC ... UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_CC:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static int split_characters(const char *text, struct words *out)
+{
+    const size_t n = strlen(text);
+    const utf8proc_uint8_t *at = (const utf8proc_uint8_t *)text, *end = at + n;
+    char *to;
+
+    /* the lower case of a character of one or two bytes may have three */
+    *out = (struct words){ cb_calloc(4 * n + 1, 1), cb_calloc(n + 1, sizeof *out->w), 0 };
+    if (!out->buf || !out->w)
+        return CB_ENOMEM;
+    to = out->buf;
+    while (at < end) {
+        utf8proc_int32_t c;
+        const utf8proc_ssize_t len = utf8proc_iterate(at, end - at, &c);
+        at += len > 0 ? len : 1;
+        if (len <= 0 || is_mark(c))
+            continue;
+        out->w[out->n++] = to;
+        to += utf8proc_encode_char(utf8proc_tolower(c), (utf8proc_uint8_t *)to) + 1;
+    }
+    return CB_OK;
+}
 
 static int split(const char *text, int how, struct words *out)
 {
     const size_t n = strlen(text);
     size_t m = 0;
 
+    if (how == CHARACTERS)
+        return split_characters(text, out);
     *out = (struct words){ cb_calloc(n + 1, 1), cb_calloc(n / 2 + 1, sizeof *out->w), 0 };
     if (!out->buf || !out->w)
         return CB_ENOMEM;
@@ -92,12 +131,12 @@ static int overlap(const struct words *a, const struct words *b)
 
 /* ---- one answer against one reference ---- */
 
-static double f1(const char *pred, const char *gold)
+static double f1_of(const char *pred, const char *gold, int how)
 {
     struct words p = { 0 }, g = { 0 };
     double f = -1;
 
-    if (!split(pred, NORMAL, &p) && !split(gold, NORMAL, &g)) {
+    if (!split(pred, how, &p) && !split(gold, how, &g)) {
         qsort(p.w, (size_t)p.n, sizeof *p.w, by_text);
         qsort(g.w, (size_t)g.n, sizeof *g.w, by_text);
         f = p.n + g.n ? 2.0 * overlap(&p, &g) / (p.n + g.n) : 1;
@@ -105,6 +144,16 @@ static double f1(const char *pred, const char *gold)
     words_free(&p);
     words_free(&g);
     return f;
+}
+
+static double f1(const char *pred, const char *gold)
+{
+    return f1_of(pred, gold, NORMAL);
+}
+
+static double f1_chars(const char *pred, const char *gold)
+{
+    return f1_of(pred, gold, CHARACTERS);
 }
 
 static double contains(const char *pred, const char *gold)
@@ -209,16 +258,26 @@ static double code_sim(const char *pred, const char *gold)
                            (int)strlen(gold));
 }
 
-static double rouge_l(const char *pred, const char *gold)
+static double rouge_of(const char *pred, const char *gold, int how)
 {
     struct words p = { 0 }, g = { 0 };
     double s = -1;
 
-    if (!split(pred, PLAIN, &p) && !split(gold, PLAIN, &g))
+    if (!split(pred, how, &p) && !split(gold, how, &g))
         s = share_in_common(lcs(&p, p.n, &g, g.n, same_word), p.n, g.n);
     words_free(&p);
     words_free(&g);
     return s;
+}
+
+static double rouge_l(const char *pred, const char *gold)
+{
+    return rouge_of(pred, gold, PLAIN);
+}
+
+static double rouge_chars(const char *pred, const char *gold)
+{
+    return rouge_of(pred, gold, CHARACTERS);
 }
 
 /* Correct numbers / all numbers in the answer. */
@@ -406,6 +465,7 @@ static double best(const char *pred, const struct golds *g,
         return best(pred, g, name);                                                                \
     }
 OVER_GOLDS(f1)
+OVER_GOLDS(f1_chars)
 OVER_GOLDS(contains)
 OVER_GOLDS(contains_norm)
 OVER_GOLDS(exact)
@@ -413,6 +473,7 @@ OVER_GOLDS(choice)
 OVER_GOLDS(last_number)
 OVER_GOLDS(code_sim)
 OVER_GOLDS(rouge_l)
+OVER_GOLDS(rouge_chars)
 OVER_GOLDS(numbers)
 OVER_GOLDS(rouge_words)
 OVER_GOLDS(exam_option)
@@ -447,6 +508,7 @@ static double classification(const char *pred, const struct golds *g)
 
 static const struct metric table[] = {
     { "qa_f1", "F1 of words, without punctuation and articles", any_f1 },
+    { "f1_chars", "F1 of characters but for blanks and punctuation, for Chinese", any_f1_chars },
     { "contains", "the answer contains the reference", any_contains },
     { "contains_all", "share of the references that the answer contains", contains_all },
     { "contains_norm", "as contains, without punctuation and articles", any_contains_norm },
@@ -455,6 +517,7 @@ static const struct metric table[] = {
     { "last_number", "the last number of the answer is the reference", any_last_number },
     { "code_sim", "similarity of the answer's first line of code, by characters", any_code_sim },
     { "rouge_l", "longest common subsequence of words, as F1", any_rouge_l },
+    { "rouge_chars", "as rouge_l, of characters as in f1_chars", any_rouge_chars },
     { "numbers", "share of the answer's numbers that are right", any_numbers },
     { "rouge_words", "as rouge_l, of words of letters and digits in lower case", any_rouge_words },
     { "exam_option", "the answer's first letter A to D is the reference's", any_exam_option },

@@ -25,6 +25,17 @@ static const struct {
     { "qa_f1", "go go go", "go go stop", 2.0 * 2 / 6 },
     { "qa_f1", "", "x", 0 },
     { "qa_f1", "nothing", "x y", 0 },
+    /* 北京 in common, of 3 characters each; marks of both scripts and blanks count nothing */
+    { "f1_chars", "在 北京。", "北京市", 2.0 * 2 / (3 + 3) },
+    { "f1_chars", "“他，北京！”", "北 京", 2.0 * 2 / (3 + 2) },
+    { "f1_chars", "GPT-4", "gpt4", 1 },
+    { "f1_chars", "。！", "北京", 0 },
+    { "f1_chars",
+      "\xff"
+      "北",
+      "北", 1 },
+    { "rouge_chars", "我在北京住", "我住在北京", 2.0 * 4 / 10 },
+    { "rouge_chars", "京北", "北京", 2.0 * 1 / 4 },
     { "contains", "register is 2416.", "2416", 1 },
     { "contains", "ABC", "b", 1 },
     { "contains", "2415", "2416", 0 },
