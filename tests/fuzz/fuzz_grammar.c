@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "grammar/matcher.h"
 
@@ -46,9 +47,11 @@ static int next_byte(struct matcher *m, int32_t *to)
 /* 1: the text may end here */
 static int follow(struct matcher *m, const char *grammar, char *text, int *n)
 {
+    /* a byte may cost as many ways as the matcher allows between two tokens */
+    const clock_t until = clock() + CLOCKS_PER_SEC / 4;
     int moved, rc = 0;
 
-    for (*n = 0; *n < MOST_TEXT && !rc; ++*n) {
+    for (*n = 0; *n < MOST_TEXT && !rc && clock() < until; ++*n) {
         const int ends = cb_matcher_may_end(m, cb_matcher_state(m));
         int32_t to = MATCHER_DEAD;
         int byte;
