@@ -197,6 +197,26 @@ static int is_for_another(const struct http_request *r)
     return !p->n_key && host && !cb_host_is_own(host, p->host ? p->host : "127.0.0.1");
 }
 
+static enum MHD_Result count_host(void *arg, enum MHD_ValueKind kind, const char *key,
+                                  const char *value)
+{
+    int *n = arg;
+
+    (void)kind;
+    (void)value;
+    *n += !strcasecmp(key, "Host");
+    return MHD_YES;
+}
+
+/* Which of several hosts is meant, a proxy in front may see otherwise. */
+static int has_one_host(const struct http_request *r)
+{
+    int n = 0;
+
+    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_host, &n);
+    return n < 2;
+}
+
 /* A client that has sent its last has closed its connection, or half of it. An interim answer,
  * which it need not understand, is refused by the system of one that is not there. A stream's
  * pieces do the same. */
@@ -380,6 +400,8 @@ static enum MHD_Result on_headers(struct http_request *r)
 
     cb_client_turn(r->client, TURN_BODY, 0);
     r->x.tenant = tenant(r);
+    if (!has_one_host(r))
+        return refuse(r, 400, "more than one Host header");
     if (is_for_another(r))
         return refuse(r, 403,
                       "the Host header names another server: use localhost, or the address "
