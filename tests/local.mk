@@ -886,6 +886,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-memory \
 	tests/cli/check-page \
 	tests/cli/check-python \
+	tests/cli/check-recording \
 	tests/cli/check-serve \
 	tests/cli/check-trouble \
 	tests/cli/check-upgrade \
