@@ -413,6 +413,11 @@ CB_API int cb_session_n_ctx(const cb_session *session); /* most tokens that are 
 /* Ids of the tokens in the timeline, [cb_session_len()], dropped ones included. They belong to the
  * session and are valid until the next call on it; NULL before the first feed. */
 CB_API const int32_t *cb_session_tokens(const cb_session *session);
+/* The tokens that KV head `head` of a layer holds, as positions in the timeline, ascending: their
+ * number; the first cap of them go to pos[cap] (NULL if cap is 0). A layer that reads the keys of
+ * an earlier one has that one's. CB_EARG: no such layer or KV head; a layer without keys has none.
+ * CB_EUNSUPPORTED: the tokens are dealt out to several processes. */
+CB_API int cb_session_kept(const cb_session *session, int layer, int head, int32_t *pos, int cap);
 /* A note for the user about the policy, such as a default that was not calibrated for this model;
  * "" when there is none. It also goes to the log. The text belongs to the session. */
 CB_API const char *cb_session_note(const cb_session *session);

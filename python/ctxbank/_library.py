@@ -25,6 +25,7 @@ def declarations(header):
     header = re.sub(r"^#ifdef __cplusplus\n.*?^#endif$", "", header, flags=re.S | re.M)
     header = re.sub(r"^#.*$", "", header, flags=re.M)
     header = header.replace("CB_API ", "")
+    header = re.sub(r"__attribute__\(\(deprecated\(\"[^\"]*\"\)\)\)", "", header)
     return "".join(f"#define {name} {value}\n" for name, value in numbers) + header + \
         "\nvoid free(void *);\n"
 

@@ -9,14 +9,14 @@ from ._params import as_dict, filled
 from ._sampler import Sampler
 
 
-def _floats(pointer, n: int):
-    """A copy of n floats: a numpy array, or, without numpy, a list"""
-    data = ffi.buffer(pointer, 4 * n)
+def _numbers(pointer, n: int, kind: str):
+    """A copy of n numbers, float32 or int32: a numpy array, or, without numpy, a list"""
     try:
         import numpy  # pylint: disable=import-outside-toplevel
     except ImportError:
-        return list(ffi.unpack(ffi.cast("float *", pointer), n))
-    return numpy.frombuffer(data, dtype=numpy.float32).copy()
+        ctype = {"float32": "float *", "int32": "int32_t *"}[kind]
+        return list(ffi.unpack(ffi.cast(ctype, pointer), n)) if n else []
+    return numpy.frombuffer(ffi.buffer(pointer, 4 * n), dtype=kind).copy()
 
 
 def _until(stop: Sequence[str], pieces: Iterator[str]) -> Iterator[str]:
@@ -112,7 +112,7 @@ class Session:
     @property
     def logits(self):
         """logits[n_vocab] that follow the last token: a numpy array, or a list without numpy"""
-        return _floats(self._logits(), self.model.n_vocab)
+        return _numbers(self._logits(), self.model.n_vocab, "float32")
 
     def _logits(self):
         if not self._fed:
@@ -157,7 +157,7 @@ class Session:
         how = ffi.new("struct cb_embedding *", {"pooling": pooling, "normalize": normalize})
         check(lib.cb_session_embed(self.handle, ffi.new("int32_t[]", list(tokens)), len(tokens),
                                    how, out))
-        return _floats(out, n)
+        return _numbers(out, n, "float32")
 
     # ---- timelines ----
 
@@ -188,6 +188,21 @@ class Session:
     def save(self, path: str) -> None:
         """Writes the session to a file that open() reads, also in another process."""
         check(lib.cb_session_save(self.handle, path.encode()))
+
+    # ---- what the policy kept ----
+
+    def kept(self, layer: int) -> list:
+        """Positions of the tokens that a layer holds, ascending: a numpy array of int32, or a list
+        without numpy, for each of its KV heads. [] for a layer without keys"""
+        heads: list = []
+        there = 0 <= layer < self.model.info["n_layer"]
+        while True:
+            n = lib.cb_session_kept(self.handle, layer, len(heads), ffi.NULL, 0)
+            if n == lib.CB_EARG and there:
+                return heads  # that was the last head
+            out = ffi.new("int32_t[]", max(1, check(n)))
+            check(lib.cb_session_kept(self.handle, layer, len(heads), out, n))
+            heads.append(_numbers(out, n, "int32"))
 
     # ---- memory ----
 

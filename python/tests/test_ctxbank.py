@@ -155,3 +155,24 @@ def test_tables():
     assert "llama" in [f["name"] for f in ctxbank.families()]
     assert "f16" in [t["name"] for t in ctxbank.kv_types()]
     assert ctxbank.devices()[0]["name"]
+
+
+def test_what_is_kept():
+    with opened(policy="snapkv:budget=32,window=8") as (model, s):
+        ids = model.tokenize(TEXT)
+        assert all(len(k) == 0 for k in s.kept(0))
+        s.prefill(ids)
+        layers = range(model.info["n_layer"])
+        held = [[int(i) for i in k] for layer in layers for k in s.kept(layer)]
+        assert max(map(len, held)) == s.memory["kept_max"] <= 32 < len(ids)
+        for k in held:
+            assert k == sorted(set(k)) and k[-1] == len(ids) - 1
+        for layer in (-1, model.info["n_layer"]):
+            with raises(ctxbank.ArgumentError, "layer"):
+                s.kept(layer)
+
+
+def test_deprecated_functions_are_read():
+    from ctxbank._library import declarations  # pylint: disable=import-outside-toplevel
+    header = '__attribute__((deprecated("use cb_b()"))) CB_API int cb_a(int x);\n'
+    assert declarations(header).split("\n")[0].strip() == "int cb_a(int x);"

@@ -151,3 +151,24 @@ int cb_session_check_areas(const struct cb_session *s)
     }
     return CB_OK;
 }
+
+/* ---- which tokens are kept ---- */
+
+int cb_session_kept(const cb_session *s, int layer, int head, int32_t *pos, int cap)
+{
+    const struct store *st;
+
+    if (layer < 0 || layer >= s->model->hp.n_layer)
+        return cb_fail(CB_EARG, "layer: %d is not between 0 and %d", layer,
+                       s->model->hp.n_layer - 1);
+    layer -= s->model->layer[layer].kv_back;
+    st = &s->bank.store[layer];
+    if (head < 0 || head >= s->model->layer[layer].n_kv)
+        return cb_fail(CB_EARG, "head: layer %d has %d KV heads, so there is no %d", layer,
+                       s->model->layer[layer].n_kv, head);
+    if (cb_context_split_deals(&s->attention, layer))
+        return cb_fail(CB_EUNSUPPORTED, "kept: the tokens are dealt out to several processes");
+    for (int i = 0; i < st->n[head] && i < cap; i++)
+        pos[i] = cb_store_pos(st, head, i);
+    return st->n[head];
+}

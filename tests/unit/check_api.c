@@ -280,6 +280,60 @@ START_TEST(presets_come_from_the_callers_folder)
 }
 END_TEST
 
+/* Positions that a head holds ascend; a policy that drops nothing holds all, one that drops holds
+ * the first and the last tokens and as many as it says. */
+static void kept_is_sound(const cb_session *s, int n_all, int budget)
+{
+    int32_t pos[64];
+    struct cb_memory mem;
+    int most = 0;
+
+    for (int l = 0; l < 4; l++) {
+        const int n = cb_session_kept(s, l, 0, pos, 64);
+        ck_assert_int_eq(n, cb_session_kept(s, l, 0, NULL, 0));
+        ck_assert_int_le(n, budget < n_all ? budget : n_all);
+        ck_assert_int_eq(pos[0], 0);
+        ck_assert_int_eq(pos[n - 1], n_all - 1);
+        for (int i = 1; i < n; i++)
+            ck_assert_int_gt(pos[i], pos[i - 1]);
+        most = n > most ? n : most;
+    }
+    cb_session_memory(s, &mem);
+    ck_assert_int_eq(most, mem.kept_max);
+}
+
+START_TEST(kept_tokens)
+{
+    static const struct {
+        const char *policy;
+        int budget;
+    } row[] = { { "full", 48 },
+                { "streamingllm:sink=2,recent=14", 16 },
+                { "snapkv:budget=20,window=8,sink=1", 20 } };
+    cb_model *m = open_tiny();
+    int32_t tokens[48], pos[4] = { 7, 7, 7, 7 };
+
+    for (int i = 0; i < 48; i++)
+        tokens[i] = 3 + i * 5 % 40;
+    for (size_t r = 0; r < sizeof row / sizeof *row; r++) {
+        const struct cb_session_params p = { .n_ctx = 64, .policy = row[r].policy };
+        cb_session *s;
+        ck_assert_int_eq(cb_session_open(m, &p, &s), 0);
+        ck_assert_int_eq(cb_session_kept(s, 0, 0, NULL, 0), 0);
+        ck_assert_msg(!cb_session_prefill(s, tokens, 48, NULL), "%s", cb_error());
+        kept_is_sound(s, 48, row[r].budget);
+        ck_assert_int_gt(cb_session_kept(s, 3, 0, pos, 2), 2);
+        ck_assert_int_eq(pos[2], 7); /* no further than cap */
+        ck_assert_int_eq(cb_session_kept(s, 4, 0, NULL, 0), CB_EARG);
+        ck_assert_int_eq(cb_session_kept(s, -1, 0, NULL, 0), CB_EARG);
+        ck_assert_int_eq(cb_session_kept(s, 0, -1, NULL, 0), CB_EARG);
+        ck_assert_int_eq(cb_session_kept(s, 0, 1 << 20, NULL, 0), CB_EARG);
+        cb_session_close(s);
+    }
+    cb_model_close(m);
+}
+END_TEST
+
 START_TEST(defaults_and_refusals)
 {
     struct cb_model_params p = cb_model_defaults();
@@ -637,6 +691,7 @@ int main(void)
     tcase_add_test(c, devices_families_and_forms);
     tcase_add_test(c, the_log_gets_notes);
     tcase_add_test(c, presets_come_from_the_callers_folder);
+    tcase_add_test(c, kept_tokens);
     tcase_add_test(c, defaults_and_refusals);
     tcase_add_loop_test(c, harmless_texts_keep_their_ids, 0, 6);
     tcase_add_test(c, a_text_cannot_spell_marks);
