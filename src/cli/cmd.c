@@ -120,12 +120,18 @@ static int exit_status(int rc)
     return rc == CB_USAGE || rc == CB_EARG ? 2 : 1;
 }
 
+#ifdef __clang__
+#define COMPILER __VERSION__ /* "Clang 14.0.6" */
+#else
+#define COMPILER "GCC " __VERSION__
+#endif
+
 /* verbose: what this build is made of as well, a line a fact */
 static int version(int verbose)
 {
     printf("ctxbank %s\n", cb_version());
     if (verbose) {
-        printf("compiler: %s\nbuilt for: ", __VERSION__);
+        printf("compiler: %s\nbuilt for: ", COMPILER);
         for (const char *at = CB_BUILT_WITH; *at; at++) /* "; " parts the facts */
             if (*at == ';' && at[1] == ' ')
                 putchar('\n'), at++;
