@@ -23,7 +23,9 @@ static enum key key_of(const char *key)
         { "action_input", K_ARGS },   { "kwargs", K_ARGS },     { "function", K_CALL },
         { "function_call", K_CALL },  { "tool_call", K_CALL },  { "id", K_BESIDE },
         { "type", K_BESIDE },         { "call_id", K_BESIDE },  { "index", K_BESIDE },
-        { "tool_call_id", K_BESIDE }, { "thought", K_BESIDE },
+        { "tool_call_id", K_BESIDE }, { "thought", K_BESIDE },  { "toolName", K_NAME },
+        { "functionName", K_NAME },   { "toolInput", K_ARGS },  { "toolArgs", K_ARGS },
+        { "tool_args", K_ARGS },
     };
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -190,6 +192,8 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keye
     struct at a = { s, n, 1, strict, keyed, ended, 1 };
 
     *out = (struct call_head){ 0 };
+    while (a.i < n && s[a.i] == '{') /* {{"name": ...}}: what closes it is one bracket too many */
+        a.i++;
     while (a.depth) {
         enum call_head_status got;
 

@@ -7,6 +7,10 @@
 
 /* What stands around single calls within a form */
 static const char *const before_call[] = { "<｜tool▁call▁begin｜>",
+                                           "<｜tool_call_begin｜>",
+                                           "<｜tool call begin｜>",
+                                           "function<｜tool_sep｜>",
+                                           "function<｜tool sep｜>",
                                            "<|tool_call_begin|>",
                                            "function<｜tool▁sep｜>",
                                            "functions.",
@@ -15,9 +19,14 @@ static const char *const before_call[] = { "<｜tool▁call▁begin｜>",
                                            "json",
                                            "python" };
 /* What stands between a name and its arguments */
-static const char *const before_args[] = {
-    "[ARGS]", "<|tool_call_argument_begin|>", "<｜tool▁sep｜>", "```json", "```", ">"
-};
+static const char *const before_args[] = { "[ARGS]",
+                                           "<|tool_call_argument_begin|>",
+                                           "<｜tool▁sep｜>",
+                                           "<｜tool_sep｜>",
+                                           "<｜tool sep｜>",
+                                           "```json",
+                                           "```",
+                                           ">" };
 enum {
     N_BEFORE_CALL = sizeof before_call / sizeof *before_call,
     N_BEFORE_ARGS = sizeof before_args / sizeof *before_args
@@ -150,11 +159,15 @@ static int loose_arguments(struct calls *c, const char *name, const char *s, siz
 
 static enum calls_status object_head(struct calls *c, struct call_text *t)
 {
+    const char *const s = t->s + t->i;
+    const size_t n = t->n - t->i;
     const int keyed = !strcmp(c->form->open, "<|tools_prefix|>"); /* Apertus: {"NAME": {..}} */
     struct call_head h;
-    const enum call_head_status got =
-        cb_call_head(t->s + t->i, t->n - t->i, c->form->strict, keyed, t->ended, &h);
+    enum call_head_status got = cb_call_head(s, n, c->form->strict, keyed, t->ended, &h);
 
+    if (got == HEAD_NONE && cb_call_head(s, n, 0, 1, t->ended, &h) == HEAD_ARGS &&
+        cb_call_known(c, h.name))
+        got = HEAD_ARGS;
     cb_call_fix_name(c, h.name);
     if (got == HEAD_NONE || (c->form->strict && *h.name && !cb_call_known(c, h.name)))
         return CALLS_NONE;
@@ -185,10 +198,16 @@ static int wrapped_list(struct calls *c, struct call_text *t)
 {
     static const char *const key[] = { "\"tool_calls\"", "\"function_calls\"", "\"calls\"" };
     static const char *const then[] = { ":", "[" };
+    static const char thought[] = "\"thought\"";
     struct call_text at = *t;
     int ok = cb_call_skip(&at, "{");
 
     cb_call_blanks(&at);
+    if (ok && cb_call_at(&at, thought)) { /* beside the list */
+        const size_t end = cb_call_find(&at, "\"tool_calls\"");
+        t->partial |= end == at.n && !at.ended;
+        at.i = end;
+    }
     for (int i = 0, got = 0; ok && i < 3 && !got; i++)
         got = cb_call_skip(&at, key[i]);
     ok = ok && at.s[at.i - 1] == '"';
@@ -202,6 +221,7 @@ static int wrapped_list(struct calls *c, struct call_text *t)
         return 0;
     t->i = at.i;
     c->in_list = 1;
+    c->wrapped = 1;
     return 1;
 }
 
@@ -236,15 +256,53 @@ static enum calls_status tag_head(struct calls *c, struct call_text *t)
     return cb_call_stage(c, CALL_PARAMS);
 }
 
+/* <name>NAME</name><arguments>{...}: t stands behind the first tag. */
+static enum calls_status tagged_name(struct calls *c, struct call_text *t)
+{
+    static const char *const args[] = { "<arguments>", "<parameters>", "<args>", "<input>" };
+    const size_t from = t->i, end = cb_call_find(t, "</name>");
+
+    if (end == t->n || end - from >= CALL_NAME)
+        return end - from < CALL_NAME ? more(t) : CALLS_NONE;
+    memcpy(c->name, t->s + from, end - from);
+    c->name[end - from] = 0;
+    cb_call_fix_name(c, c->name);
+    t->i = end + strlen("</name>");
+    cb_call_blanks(t);
+    if (cb_call_skip_any(t, args, 4))
+        cb_call_blanks(t);
+    if (t->i == t->n || t->partial)
+        return more(t);
+    c->depth = 0;
+    return t->s[t->i] == '{' ? cb_call_arguments(c, t, c->name) : CALLS_NONE;
+}
+
+/* x = f(...) in Python: t behind the name x; 1: t stands before f */
+static int assigned(struct call_text *t)
+{
+    struct call_text at = *t;
+
+    cb_call_blanks(&at);
+    if (!cb_call_skip(&at, "=") || cb_call_at(&at, "="))
+        return 0;
+    cb_call_blanks(&at);
+    if (at.i == at.n || !cb_call_is_name(at.s[at.i]))
+        return 0;
+    t->i = at.i;
+    return 1;
+}
+
 /* A name, and what tells how its arguments are written */
 static enum calls_status name_head(struct calls *c, struct call_text *t, int call_mark)
 {
-    const size_t from = t->i;
-    size_t to;
+    size_t from, to;
 
-    while (t->i < t->n && cb_call_is_name(t->s[t->i]))
-        t->i++;
-    to = t->i;
+    do {
+        from = t->i;
+        while (t->i < t->n && cb_call_is_name(t->s[t->i]))
+            t->i++;
+        to = t->i;
+    } while (c->form->open[0] == '`' && to > from && assigned(t));
     if (to == from || to - from >= CALL_NAME)
         return CALLS_NONE;
     memcpy(c->name, t->s + from, to - from);
@@ -287,7 +345,7 @@ enum calls_status cb_call_start(struct calls *c, struct call_text *t)
 {
     int call_mark;
 
-    if (!c->n && strcmp(c->form->open, "<function=") && strcmp(c->form->open, "<invoke name="))
+    if (!c->n && !cb_call_form_names(c->form))
         t->i += strlen(c->form->open) - (c->form->open[0] == '\n');
     do
         cb_call_blanks(t);
@@ -299,8 +357,11 @@ enum calls_status cb_call_start(struct calls *c, struct call_text *t)
         (void)wrapped_list(c, t);
     }
     if (cb_call_skip(t, "<function=") || cb_call_skip(t, "<invoke name=") ||
-        cb_call_skip(t, "<｜DSML｜invoke name=") || cb_call_skip(t, "<function name="))
+        cb_call_skip(t, "<｜DSML｜invoke name=") || cb_call_skip(t, "<function name=") ||
+        cb_call_skip(t, "<tool_call name="))
         return tag_head(c, t);
+    if (cb_call_skip(t, "<name>"))
+        return tagged_name(c, t);
     if (t->i == t->n || t->partial)
         return more(t);
     if (t->s[t->i] == '{')

@@ -6,6 +6,7 @@
 
 const struct call_form cb_call_forms[CALL_FORMS] = {
     { "<tool_call>", "</tool_call>", 0 }, /* Qwen, Hermes, GLM, SmolLM3 */
+    { "<TOOL_CALL>", "</TOOL_CALL>", 0 },
     { "<function_call>", "</function_call>", 0 },
     { "<functioncall>", "</functioncall>", 0 },
     { "<tool_calls>", "</tool_calls>", 0 },
@@ -18,7 +19,8 @@ const struct call_form cb_call_forms[CALL_FORMS] = {
     { "functools", "", 1 },                                         /* Firefunction */
     { "<TOOLCALL>", "</TOOLCALL>", 0 },                             /* Nemotron */
     { "<minimax:tool_call>", "</minimax:tool_call>", 0 },
-    { "<|tool_call|>", "<|/tool_call|>", 0 },              /* Granite, Phi-4 */
+    { "<|tool_call|>", "<|/tool_call|>", 0 }, /* Granite, Phi-4 */
+    { "<|tool_calls|>", "<|/tool_calls|>", 0 },
     { "<|tool_call>", "<tool_call|>", 0 },                 /* Gemma 4 */
     { "<|tool_call_start|>", "<|tool_call_end|>", 0 },     /* LFM2 */
     { "<start_function_call>", "<end_function_call>", 0 }, /* FunctionGemma */
@@ -26,8 +28,13 @@ const struct call_form cb_call_forms[CALL_FORMS] = {
     { "[TOOL_REQUEST]", "[END_TOOL_REQUEST]", 0 },
     { "<|python_tag|>", "<|eom_id|>", 0 }, /* Llama 3 */
     { "<function=", "</function>", 0 },    /* Llama 3.1, Qwen3-Coder without its tag */
+    { "<function name=", "</function>", 0 },
+    { "<tool_call name=", "</tool_call>", 0 },
     { "<invoke name=", "</invoke>", 0 },
-    { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", 0 },             /* DeepSeek */
+    { "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", 0 }, /* DeepSeek */
+    { "<｜tool_calls_begin｜>", "<｜tool_calls_end｜>", 0 }, /* as small ones misspell it */
+    { "<｜tool calls begin｜>", "<｜tool calls end｜>", 0 },
+    { "<|tool_call_begin|>", "<|tool_call_end|>", 0 }, /* Kimi without the section */
     { "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", 0 }, /* Kimi */
     { "<|action_start|><|plugin|>", "<|action_end|>", 0 },               /* InternLM */
     { "<|tools_prefix|>", "<|tools_suffix|>", 0 },                       /* Apertus */
@@ -38,8 +45,25 @@ const struct call_form cb_call_alone = { "", "", 1 };
 const struct call_form cb_call_given = { "", "<|call|>", 0 };
 
 /* What may stand behind single calls within a form */
-static const char *const after_call[] = { "<｜tool▁call▁end｜>", "<|tool_call_end|>", "</function>",
-                                          "</invoke>",           "</｜DSML｜invoke>", "```" };
+static const char *const after_call[] = {
+    "<｜tool▁call▁end｜>",
+    "<|tool_call_end|>",
+    "</function>",
+    "</invoke>",
+    "</｜DSML｜invoke>",
+    "```",
+    "[/TOOL_CALLS]",
+    "<｜tool_call_end｜>",
+    "<｜tool call end｜>",
+    "</arguments>",
+    "</parameters>",
+    "</args>",
+    "</input>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|observation|>",
+};
 enum { N_AFTER_CALL = sizeof after_call / sizeof *after_call };
 
 /* ---- looking at the text ---- */
@@ -109,6 +133,12 @@ int cb_call_closes(const struct calls *c, struct call_text *t)
     return (c->in_list && cb_call_at(t, "]")) || cb_call_at(t, "[TOOL_CALLS]");
 }
 
+int cb_call_form_names(const struct call_form *f)
+{
+    const size_t n = strlen(f->open);
+    return n && f->open[n - 1] == '=';
+}
+
 /* ---- tools ---- */
 
 static const json_t *function_of(const struct calls *c, const char *name)
@@ -140,10 +170,14 @@ const json_t *cb_call_properties(const struct calls *c, const char *name)
 void cb_call_fix_name(const struct calls *c, char *name)
 {
     const size_t prefix = strlen("functions.");
-    char *colon;
+    char *colon, *dot = strrchr(name, '.');
 
     if (cb_call_known(c, name))
         return;
+    if (dot && cb_call_known(c, dot + 1)) { /* default_api.NAME, tools.NAME */
+        memmove(name, dot + 1, strlen(dot + 1) + 1);
+        return;
+    }
     if (!strncmp(name, "functions.", prefix))
         memmove(name, name + prefix, strlen(name + prefix) + 1);
     if (strlen(name) > 5 && !strcmp(name + strlen(name) - 5, ".call")) /* Llama 3's own tools */

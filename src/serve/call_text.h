@@ -21,7 +21,7 @@ struct call_form {
     int strict;
 };
 
-enum { CALL_FORMS = 28 };
+enum { CALL_FORMS = 35 };
 extern const struct call_form cb_call_forms[CALL_FORMS];
 extern const struct call_form cb_call_alone; /* a reply that begins with a call; opened by "" */
 extern const struct call_form cb_call_given; /* see cb_calls_named() */
@@ -37,6 +37,7 @@ struct calls {
     const json_t *tools; /* in the OpenAI form */
     const struct call_form *form;
     int stage, n, in_list;
+    int wrapped; /* the list is a member of an object */
     int lines; /* calls of the kind f(x=1), one a line */
     struct json_scan scan;
     int depth; /* objects that hold the arguments */
@@ -67,6 +68,7 @@ int cb_call_is_name(char c);
 /* Where the mark begins at or after t->i, or t->n */
 size_t cb_call_find(const struct call_text *t, const char *mark);
 int cb_call_known(const struct calls *c, const char *name);
+int cb_call_form_names(const struct call_form *f); /* 1: its mark is followed by a name */
 const json_t *cb_call_properties(const struct calls *c, const char *name);
 int cb_call_closes(const struct calls *c, struct call_text *t); /* 1: a mark closes calls here */
 void cb_call_fix_name(const struct calls *c, char *name);

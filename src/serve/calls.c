@@ -100,6 +100,26 @@ static enum calls_status rest(struct calls *c, struct call_text *t)
     return status == JSON_MORE && !t->ended ? CALLS_MORE : cb_call_stage(c, CALL_GAP);
 }
 
+/* <tool_call> in place of </tool_call> at the end of all: 1, and t may stand at the end. Whether it
+ * is the end is known when more comes. */
+static int opened_to_close(const struct calls *c, struct call_text *t)
+{
+    struct call_text at = *t;
+
+    if (*c->form->open != '<')
+        return 0;
+    if (!cb_call_skip(&at, c->form->open)) {
+        t->partial |= at.partial;
+        return 0;
+    }
+    cb_call_blanks(&at);
+    if (at.i < at.n)
+        return 0;
+    if (t->ended)
+        t->i = at.i;
+    return 1;
+}
+
 /* Between calls. CALLS_END: all calls have ended, or, with the stage changed, another begins. */
 static enum calls_status gap(struct calls *c, struct call_text *t)
 {
@@ -112,8 +132,17 @@ static enum calls_status gap(struct calls *c, struct call_text *t)
             t->i++;
         if (cb_call_skip(t, c->form->close) || (!alone && cb_call_skip(t, "</tool_call>")))
             return CALLS_END;
-        if ((c->in_list && cb_call_skip(t, "]")) || cb_call_skip_after(t))
+        if (c->in_list && cb_call_skip(t, "]")) {
+            if (!c->wrapped)
+                continue;
+            c->wrapped = 0;
+            cb_json_scan_inside(&c->scan, 1);
+            return cb_call_stage(c, CALL_REST);
+        }
+        if (cb_call_skip_after(t))
             continue;
+        if (opened_to_close(c, t))
+            return t->ended ? CALLS_END : CALLS_MORE;
         if (cb_call_skip(t, "}") && t->i == t->n)
             continue; /* one bracket too many */
         if (t->i == at)
@@ -150,6 +179,19 @@ static enum calls_status step(struct calls *c, struct call_text *t)
     }
 }
 
+/* Code behind a call in its fence is none of the answer's. */
+static enum calls_status to_the_fence(struct call_text *t, int *stage)
+{
+    const size_t end = cb_call_find(t, "```");
+
+    if (end == t->n && !t->ended)
+        return CALLS_MORE;
+    t->i = end;
+    (void)cb_call_skip(t, "```");
+    *stage = CALL_GAP;
+    return CALLS_END;
+}
+
 enum calls_status cb_calls_read(struct calls *c, const char *s, size_t n, int ended, size_t *taken)
 {
     struct call_text t = { s, n, 0, ended, 0 };
@@ -160,7 +202,7 @@ enum calls_status cb_calls_read(struct calls *c, const char *s, size_t n, int en
     if (c->stage == CALL_HEAD && !ended && n > SMALL && n < c->seen + c->seen / 8)
         return CALLS_MORE;
     for (;;) {
-        const int was = c->stage;
+        int was = c->stage;
         enum calls_status got = step(c, &t);
         if (got == CALLS_END && c->stage != was) {
             *taken = t.i;
@@ -169,6 +211,8 @@ enum calls_status cb_calls_read(struct calls *c, const char *s, size_t n, int en
         }
         if (got == CALLS_NONE && c->n)
             got = CALLS_END; /* what follows the calls is text */
+        if (got == CALLS_END && was == CALL_HEAD && c->lines && *c->form->open == '`')
+            got = to_the_fence(&t, &was);
         if (was != CALL_HEAD)
             *taken = t.i;
         else

@@ -12,6 +12,7 @@ enum {
     COLON,
     AFTER, /* a comma, or the end of what is open */
     STRING,
+    QUOTED, /* a quote in a string: its end, if what follows can stand after one */
     ESCAPE,
     BARE_KEY, /* a key without quotes */
     WORD,
@@ -67,15 +68,71 @@ static void put_raw(struct buf *out, unsigned char c)
     put(out, short_form ? short_form : text, short_form ? 2 : 6);
 }
 
+static void end_string(struct json_scan *j, struct buf *out)
+{
+    put(out, "\"", 1);
+    if (j->is_key)
+        j->at = COLON;
+    else
+        value_ended(j);
+}
+
+/* A byte of a text in three quotes, of which three end it */
+static int in_three_quotes(struct json_scan *j, char c, struct buf *out)
+{
+    if (c == j->quote && ++j->n_quote < 3)
+        return 1;
+    if (j->n_quote == 3) {
+        end_string(j, out);
+        return 1;
+    }
+    for (; j->n_quote; j->n_quote--)
+        put(out, j->quote == '"' ? "\\\"" : &j->quote, j->quote == '"' ? 2 : 1);
+    return 0;
+}
+
+/* A byte after a quote in a string: a letter says that the quote is the text's own. 0: the byte
+ * belongs to what follows. */
+static int in_quoted(struct json_scan *j, char c, struct buf *out)
+{
+    if (j->empty && !j->n_gap && c == j->quote) { /* the third quote */
+        j->three = 1;
+        j->n_quote = 0;
+        j->at = STRING;
+        return 1;
+    }
+    if (is_blank(c) && j->n_gap < (int)sizeof j->gap) {
+        j->gap[j->n_gap++] = c;
+        return 1;
+    }
+    if (c && !strchr(",}]:/<`;)+|\"'{", c) && !memchr(j->gap, '\n', (size_t)j->n_gap)) {
+        put(out, j->quote == '"' ? "\\\"" : &j->quote, j->quote == '"' ? 2 : 1);
+        put_gap(j, out);
+        j->at = STRING;
+        return 0;
+    }
+    end_string(j, out);
+    if (c == '"' || c == '\'') /* a comma is missing */
+        put(out, ",", 1);
+    put_gap(j, out);
+    if (c == '"' || c == '\'')
+        j->at = j->open[j->depth - 1] == '{' ? KEY : FIRST;
+    return 0;
+}
+
 static void in_string(struct json_scan *j, char c, struct buf *out)
 {
-    if (c == j->quote) {
-        put(out, "\"", 1);
-        if (j->is_key)
-            j->at = COLON;
+    if (j->three && in_three_quotes(j, c, out))
+        return;
+    if (c == j->quote && !j->three) {
+        if (j->is_key || !j->depth)
+            end_string(j, out);
         else
-            value_ended(j);
-    } else if (c == '\\') {
+            j->at = QUOTED;
+        return;
+    }
+    j->empty = 0;
+    if (c == '\\') {
         j->at = ESCAPE;
         j->n_word = 0;
     } else if ((unsigned char)c < 0x20) {
@@ -265,7 +322,9 @@ static void open_string(struct json_scan *j, char c, struct buf *out)
 {
     put_gap(j, out);
     put(out, "\"", 1);
-    j->quote = c == '\'' ? c : '"';
+    j->quote = c == '\'' || c == '`' ? c : '"';
+    j->empty = 1;
+    j->three = 0;
     j->is_key = j->at == KEY || j->at == FIRST_KEY;
     j->at = STRING;
 }
@@ -273,7 +332,7 @@ static void open_string(struct json_scan *j, char c, struct buf *out)
 /* The first byte of a value. 0: it cannot be one. */
 static int begin_value(struct json_scan *j, char c, struct buf *out)
 {
-    if (c == '"' || c == '\'') {
+    if (c == '"' || c == '\'' || c == '`') {
         open_string(j, c, out);
         return 1;
     }
@@ -344,13 +403,22 @@ static int between(struct json_scan *j, char c, struct buf *out)
         j->at = VALUE;
         return 1;
     case AFTER:
+        if (close_one(j, c, out))
+            return 1;
+        if (c == '"' || c == '\'' || (c == '{' && j->open[j->depth - 1] == '[')) {
+            put(out, ", ", 2); /* a comma is missing */
+            j->at = j->open[j->depth - 1] == '{' ? KEY : FIRST;
+            return between(j, c, out);
+        }
         if (c != ',')
-            return close_one(j, c, out);
+            return 0;
         j->gap[j->n_gap++] = c;
         j->at = j->open[j->depth - 1] == '{' ? KEY : FIRST;
         return 1;
     case KEY:
     case FIRST_KEY:
+        if (c == '{' && j->at == FIRST_KEY && j->depth == 1)
+            return 1; /* {{"a": 1}}, as templates of prompts have it; } is one too many then */
         if (c != '"' && c != '\'' && !is_word(c) && c != '_' && c != '$')
             return close_one(j, c, out);
         open_string(j, c, out);
@@ -374,6 +442,8 @@ size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *ou
     while (i < n && j->at < ENDED) {
         if (j->at == STRING) {
             in_string(j, s[i++], out);
+        } else if (j->at == QUOTED) {
+            i += (size_t)in_quoted(j, s[i], out);
         } else if (j->at == ESCAPE) {
             i += (size_t)in_escape(j, s[i], out);
         } else if (j->at == WORD || j->at == NUMBER) {
@@ -393,6 +463,10 @@ size_t cb_json_scan(struct json_scan *j, const char *s, size_t n, struct buf *ou
 
 int cb_json_scan_close(struct json_scan *j, struct buf *out)
 {
+    if (j->at == QUOTED) {
+        end_string(j, out);
+        put_gap(j, out);
+    }
     if (j->at == NUMBER)
         (void)end_number(j, out);
     if (j->at == WORD)

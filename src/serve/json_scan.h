@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* json_scan.h - follows one JSON value as a model writes it, byte by byte, and passes it through as
  * it is written. Mended on the way, where only one reading makes sense: control characters and
- * unknown escapes in strings, strings in single quotes, keys without quotes, True, False and None,
+ * unknown escapes in strings, quotes in a string that letters follow, strings in single quotes,
+ * backticks or three quotes, a missing comma before a string, {{...}}, keys without quotes, True, False and None,
  * .5, 5. and +5, a comma before a closing bracket, comments. NaN and infinities, for which JSON has
  * no word, become null. */
 #ifndef JSON_SCAN_H
@@ -19,6 +20,8 @@ struct json_scan {
     int depth, at;              /* at: what may come next */
     char quote;                 /* of the string that is open */
     int is_key;                 /* the string is a key */
+    int empty;                  /* the string has nothing yet */
+    int three, n_quote;         /* it stands in three quotes, of which n_quote were read */
     char comment;               /* one is open: a slash was read, or until this byte */
     int star;                   /* its last byte was one */
     char word[10], gap[64];     /* a literal or an escape; a comma and the blanks after it */

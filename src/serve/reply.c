@@ -104,10 +104,35 @@ static void open_call(struct reply *r, size_t lead, const struct call_form *form
     cb_calls_open(&r->calls, &r->call_sink, r->tools, form);
 }
 
+/* 1: s[n] begins with a tool's name alone on its line, and {, as GLM 4 writes calls; -1: it may */
+static int begins_with_tool(const struct reply *r, const char *s, size_t n)
+{
+    const json_t *t;
+    size_t i;
+
+    json_array_foreach(r->tools, i, t)
+    {
+        const json_t *name = json_object_get(json_object_get(t, "function"), "name");
+        const size_t len = json_string_length(name);
+        size_t at = len + 1;
+        if (!len || memcmp(s, json_string_value(name), len < n ? len : n) != 0)
+            continue;
+        if (n > len && s[len] != '\n')
+            continue;
+        at += n > at ? blanks(s + at, n - at) : 0;
+        if (at >= n)
+            return -1;
+        if (s[at] == '{')
+            return 1;
+    }
+    return 0;
+}
+
 static int begins(struct reply *r, int ended)
 {
     const size_t at = blanks(r->held.s, r->held.n), n = r->held.n - at;
     const char *s = r->held.s + at;
+    int tool;
 
     if (!n && !ended)
         return 0;
@@ -117,10 +142,13 @@ static int begins(struct reply *r, int ended)
         if (!ended && n < strlen(thoughts[i][0]) && !memcmp(s, thoughts[i][0], n))
             return 0;
     }
+    tool = r->tools && n ? begins_with_tool(r, s, n) : 0;
+    if (tool < 0 && !ended)
+        return 0;
     if (r->state == RESUMES || (r->tools && n))
         drop(r, at); /* the blank lines behind a thought, and before a call */
     r->state = TEXT;
-    if (r->tools && n && strchr("{[", *r->held.s))
+    if (tool > 0 || (r->tools && n && strchr("{[", *r->held.s)))
         open_call(r, 0, &cb_call_alone);
     return r->held.n > 0;
 }
