@@ -32,6 +32,7 @@ void cb_api_openapi(struct exchange *x);
 /* api_text.c */
 void cb_api_tokenize(struct exchange *x);
 void cb_api_detokenize(struct exchange *x);
+void cb_api_tokenizer_info(struct exchange *x);
 
 /* api_embeddings.c */
 void cb_api_embeddings(struct exchange *x);

@@ -49,18 +49,24 @@ static int put_tokens(struct exchange *x, const int32_t *ids, int n, int pieces)
         else
             cb_buf_print(&x->out, "%d", ids[i]);
     }
-    return cb_buf_put(&x->out, "]}", 2);
+    cb_buf_print(&x->out, "],\"count\":%d,\"max_model_len\":%d}", n, x->s->n_ctx);
+    return x->out.failed ? cb_fail(CB_ENOMEM, "out of memory") : CB_OK;
 }
 
 static int tokenize(struct exchange *x)
 {
     const json_t *v = cb_field(x->json, "content");
-    int bos = 0, special = 1, pieces = 0, n, rc;
+    /* vLLM's field, by which a text has the tokens that begin it unless the request says otherwise
+     */
+    const json_t *prompt = v ? NULL : cb_field(x->json, "prompt");
+    int bos = prompt != NULL, special = 1, pieces = 0, n, rc;
     int32_t *ids;
 
+    v = prompt ? prompt : v;
     if (!json_is_string(v))
         return cb_fail(CB_EARG, "content: must be a text");
     TRY(cb_field_flag(x->json, "add_special", &bos));
+    TRY(cb_field_flag(x->json, "add_special_tokens", &bos));
     TRY(cb_field_flag(x->json, "parse_special", &special));
     TRY(cb_field_flag(x->json, "with_pieces", &pieces));
     TRY(cb_tokenize(x->s->m.model, json_string_value(v), json_string_length(v),
@@ -86,7 +92,7 @@ void cb_api_tokenize(struct exchange *x)
 static int detokenize(struct exchange *x, cb_detokenizer *d, struct buf *text)
 {
     const int n_vocab = cb_n_vocab(x->s->m.model);
-    enum { COPIES = 12 }; /* checked, as a value, as JSON */
+    enum { COPIES = 18 }; /* checked, as two values, as JSON */
     const json_t *list, *v;
     size_t i, n, held = 0;
     const char *s;
@@ -117,7 +123,30 @@ void cb_api_detokenize(struct exchange *x)
     if (rc)
         cb_exchange_fail(x, rc);
     else
-        cb_exchange_json(x, 200, json_pack("{s:o}", "content", cb_json_text(text.s, text.n)));
+        cb_exchange_json(x, 200,
+                         json_pack("{s:o, s:o}", "content", cb_json_text(text.s, text.n), "prompt",
+                                   cb_json_text(text.s, text.n))); /* llama-server's, vLLM's */
     cb_detokenizer_free(d);
     cb_buf_free(&text);
+}
+
+/* The text of a special token, or null */
+static json_t *special_token(const cb_model *m, int32_t id)
+{
+    char s[256];
+    const int n = id < 0 ? 0 : cb_token_bytes(m, id, 1, s, sizeof s);
+
+    return n > 0 && n <= (int)sizeof s ? cb_json_text(s, (size_t)n) : json_null();
+}
+
+void cb_api_tokenizer_info(struct exchange *x)
+{
+    const struct cb_model_info *f = &x->s->info;
+    const cb_model *m = x->s->m.model;
+
+    cb_exchange_json(x, 200,
+                     json_pack("{s:o, s:o, s:n, s:b, s:i, s:i}", "bos_token",
+                               special_token(m, f->bos), "eos_token", special_token(m, f->eos),
+                               "pad_token", "add_bos_token", f->add_bos, "vocab_size", f->n_vocab,
+                               "model_max_length", x->s->n_ctx));
 }

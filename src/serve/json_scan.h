@@ -2,9 +2,9 @@
 /* json_scan.h - follows one JSON value as a model writes it, byte by byte, and passes it through as
  * it is written. Mended on the way, where only one reading makes sense: control characters and
  * unknown escapes in strings, quotes in a string that letters follow, strings in single quotes,
- * backticks or three quotes, a missing comma before a string, {{...}}, keys without quotes, True, False and None,
- * .5, 5. and +5, a comma before a closing bracket, comments. NaN and infinities, for which JSON has
- * no word, become null. */
+ * backticks or three quotes, a missing comma before a string, {{...}}, keys without quotes, True,
+ * False and None, .5, 5. and +5, a comma before a closing bracket, comments. NaN and infinities,
+ * for which JSON has no word, become null. */
 #ifndef JSON_SCAN_H
 #define JSON_SCAN_H
 

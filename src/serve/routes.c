@@ -66,6 +66,7 @@ static const struct route {
     { "DELETE", "/v1/banks/", cb_api_delete_bank, ALL, 1, 0 },
     { "POST", "/tokenize", cb_api_tokenize, 0, 1, 32 },
     { "POST", "/detokenize", cb_api_detokenize, 0, 1, 0 },
+    { "GET", "/tokenizer_info", cb_api_tokenizer_info, 0, 1, 0 },
 };
 enum { N_ROUTE = sizeof routes / sizeof *routes };
 
