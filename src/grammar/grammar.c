@@ -72,6 +72,11 @@ const char *cb_grammar_notes(const cb_grammar *g)
     return g->notes ? g->notes : "";
 }
 
+size_t cb_grammar_bytes(const cb_grammar *g)
+{
+    return sizeof *g + cb_program_bytes(&g->program) + (g->notes ? strlen(g->notes) + 1 : 0);
+}
+
 void cb_grammar_free(cb_grammar *g)
 {
     if (!g)

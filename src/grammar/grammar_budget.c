@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "base/err.h"
 
-enum { LOOK_EVERY = 1 << 14 };
+enum { LOOK_EVERY = 1 << 14, HOLD_PIECE = 64 << 10 };
 
 /* The processor's time of this thread, so that a busy machine refuses no more than an idle one */
 static double used_s(void)
@@ -54,12 +54,24 @@ int cb_budget_steps(struct budget *b, size_t n)
     return b->steps > b->most.steps || b->steps >= b->look_at ? look(b) : CB_OK;
 }
 
+static int hold(struct budget *b, size_t bytes)
+{
+    const size_t more = bytes > b->told ? bytes - b->told + HOLD_PIECE - 1 : 0;
+
+    if (!b->most.hold || !more)
+        return CB_OK;
+    TRY(b->most.hold(b->most.user, more / HOLD_PIECE * HOLD_PIECE));
+    b->told += more / HOLD_PIECE * HOLD_PIECE;
+    return CB_OK;
+}
+
 int cb_budget_bytes(struct budget *b, size_t old, size_t now)
 {
     if (now > old &&
         (b->bytes > b->most.memory_bytes || now - old > b->most.memory_bytes - b->bytes))
         return cb_fail(CB_EUNSUPPORTED, "grammar: it takes more than %zu bytes of memory",
                        b->most.memory_bytes);
+    TRY(hold(b, b->bytes + now - old));
     b->bytes += now - old;
     return CB_OK;
 }

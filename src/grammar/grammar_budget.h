@@ -16,12 +16,16 @@ struct grammar_limits {
     int64_t steps;           /* characters, members and expressions looked at */
     double seconds;          /* of the processor */
     int (*stop)(void *user); /* NULL, or asked now and then: 1 ends with CB_ECANCEL */
+    /* NULL, or told of memory before it is taken, in pieces; its failure ends the reading. Never of
+     * what is freed: cb_grammar_bytes() are left at the end. */
+    int (*hold)(void *user, size_t bytes);
     void *user;
 };
 
 struct budget {
     struct grammar_limits most;
     size_t bytes; /* of all that is held now */
+    size_t told;  /* of which hold() was told */
     int64_t steps;
     double until_s;  /* of the thread's processor time */
     int64_t look_at; /* steps at which the clock and `stop` are asked next */

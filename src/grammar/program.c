@@ -412,6 +412,12 @@ int cb_program_make(const struct rules *r, int root, struct program *p)
     return rc;
 }
 
+size_t cb_program_bytes(const struct program *p)
+{
+    return p->cap_code * (sizeof *p->code + sizeof *p->first_pc) + p->cap_set * sizeof *p->set +
+           p->n_rule * (sizeof *p->rule + sizeof *p->by_rank);
+}
+
 void cb_program_free(struct program *p)
 {
     free(p->code);

@@ -55,6 +55,7 @@ static inline int cb_set_has(const struct byte_set *s, int byte)
  * text fits the grammar; CB_EUNSUPPORTED: it is too large; CB_ENOMEM */
 int cb_program_make(const struct rules *r, int root, struct program *p);
 void cb_program_free(struct program *p);
+size_t cb_program_bytes(const struct program *p);
 
 /* For program.c: what follows from the code alone. program_check.c */
 int cb_program_check(const struct rules *r, struct program *p);

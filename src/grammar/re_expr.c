@@ -103,6 +103,8 @@ static int plain(struct writer *w, re_id a)
 
 static int written(struct writer *w, re_id a)
 {
+    if (w->r->failed) /* plain() has stopped at this very node, perhaps */
+        return 0;
     if (w->uses[a] < 2 || w->x->node[a].op <= RE_CHARS)
         return plain(w, a);
     if (w->rule[a] < 0) {

@@ -109,8 +109,11 @@ int cb_rule_named(struct rules *r, const char *name, size_t len)
     const struct wanted_name w = { r, name, len };
     const uint64_t hash = cb_siphash(&r->names.key, name, len);
     const int32_t fresh = (int32_t)r->n_rule;
-    const int32_t id = cb_ids_find(&r->names, hash, same_name, &w, fresh);
+    int32_t id;
 
+    if (r->failed || r->text.failed) /* the last name may have got no rule */
+        return 0;
+    id = cb_ids_find(&r->names, hash, same_name, &w, fresh);
     if (id < 0)
         r->failed = id;
     if (id == fresh) {

@@ -6,15 +6,20 @@
 #include "base/json.h"
 #include "ctxbank.h"
 
-/* The caller frees *out, which is NULL where nothing is asked for. */
+struct exchange;
+
+/* The caller frees *out, which is NULL where nothing is asked for. The exchange holds the memory
+ * that reading the grammar takes, and then what the grammar does. */
 
 /* "response_format", "json_schema", "grammar" (GBNF), "regex" of a request */
-int cb_answer_form_read(const json_t *request, cb_grammar **out);
+int cb_answer_form_read(struct exchange *x, const json_t *request, cb_grammar **out);
 /* A format {type: text, json_object, json_schema}, the schema in it or in its json_schema. field:
  * for errors. */
-int cb_answer_form_format(const json_t *format, const char *field, cb_grammar **out);
+int cb_answer_form_format(struct exchange *x, const json_t *format, const char *field,
+                          cb_grammar **out);
 /* What "tool_choice" forces: a call of one of the tools, or of the one that it names. *out is NULL
  * for auto and none. */
-int cb_answer_form_call(const json_t *choice, const json_t *tools, cb_grammar **out);
+int cb_answer_form_call(struct exchange *x, const json_t *choice, const json_t *tools,
+                        cb_grammar **out);
 
 #endif

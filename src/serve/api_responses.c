@@ -435,7 +435,7 @@ static int read_format(struct completion *t, const json_t *r)
     TRY(cb_field_object(text, "format", &format));
     if (format && t->grammar)
         return cb_fail(CB_EARG, "text: the answer is constrained by another field too");
-    return format ? cb_answer_form_format(format, "text", &t->grammar) : CB_OK;
+    return format ? cb_answer_form_format(t->x, format, "text", &t->grammar) : CB_OK;
 }
 
 static int refuse(const json_t *r)

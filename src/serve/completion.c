@@ -61,27 +61,6 @@ static int read_sampler(struct completion *t, const json_t *r)
     return CB_OK;
 }
 
-static size_t length_of(const json_t *o, const char *name)
-{
-    return json_string_length(json_object_get(o, name));
-}
-
-/* What a grammar takes beside its text, of which schemas have a value for each few bytes */
-static int hold_grammar(struct completion *t, const json_t *r)
-{
-    enum { EACH = 64 };
-    static const char *const names[] = { "regex",        "grammar",        "json_schema",
-                                         "guided_regex", "guided_grammar", "guided_json" };
-    static const char *const parts[] = { "regex", "grammar", "json" };
-    size_t n = 0;
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        n += length_of(r, names[i]);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        n += length_of(json_object_get(r, "structured_outputs"), parts[i]);
-    return cb_exchange_hold(t->x, EACH * n);
-}
-
 static int read_order(struct completion *t, const json_t *r)
 {
     const char *const stops = cb_field(r, "stop") ? "stop" : "stop_sequences";
@@ -91,8 +70,7 @@ static int read_order(struct completion *t, const json_t *r)
     TRY(read_sampler(t, r));
     TRY(cb_token_bias_read(t->s->m.model, r, &t->bias, &t->order.n_bias));
     t->order.bias = t->bias;
-    TRY(hold_grammar(t, r));
-    TRY(cb_answer_form_read(r, &t->grammar));
+    TRY(cb_answer_form_read(t->x, r, &t->grammar));
     TRY(cb_field_int(r, "n", 1, CB_COMPLETION_CHOICES, &n));
     TRY(cb_field_int(r, "n_predict", -1, CB_FIELD_MOST, &most));
     TRY(cb_field_int(r, "max_tokens", -1, CB_FIELD_MOST, &most));

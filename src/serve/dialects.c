@@ -17,7 +17,7 @@ static int force_call(struct completion *t, const json_t *choice)
 {
     cb_grammar *grammar;
 
-    TRY(cb_answer_form_call(choice, t->tools, &grammar));
+    TRY(cb_answer_form_call(t->x, choice, t->tools, &grammar));
     if (!grammar)
         return CB_OK;
     if (t->grammar) {
