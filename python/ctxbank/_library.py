@@ -8,12 +8,15 @@ import re
 import cffi
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# Beside this file in a wheel; elsewhere where the C library was installed.
-_HEADERS = [os.path.join(_HERE, "ctxbank.h"), "/usr/local/include/ctxbank.h",
-            "/usr/include/ctxbank.h"]
-_PRESETS = [os.path.join(_HERE, "presets"), "/usr/local/share/ctxbank/presets",
-            "/usr/share/ctxbank/presets"]
-_LIBRARIES = [os.path.join(_HERE, "libctxbank.so.0"), "libctxbank.so.0",
+_TREE = os.path.join(_HERE, "..", "..")
+# Beside this file in a wheel, in the source tree (built in its folder "build"), or where the C
+# library was installed
+_HEADERS = [os.path.join(_HERE, "ctxbank.h"), os.path.join(_TREE, "include", "ctxbank.h"),
+            "/usr/local/include/ctxbank.h", "/usr/include/ctxbank.h"]
+_PRESETS = [os.path.join(_HERE, "presets"), os.path.join(_TREE, "data", "presets"),
+            "/usr/local/share/ctxbank/presets", "/usr/share/ctxbank/presets"]
+_LIBRARIES = [os.path.join(_HERE, "libctxbank.so.0"),
+              os.path.join(_TREE, "build", ".libs", "libctxbank.so.0"), "libctxbank.so.0",
               ctypes.util.find_library("ctxbank")]
 
 
