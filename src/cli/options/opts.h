@@ -66,9 +66,9 @@ enum opt_set {
     SET_OWN_QUANTIZE = 1ll << 37,
     SET_OWN_MEASURE = 1ll << 38, /* a text whose last tokens are measured */
     SET_OWN_LAZY = 1ll << 39,
-    SET_OWN_ATTENTION = 1ll << 40,
-    SET_COUNT = 41
+    SET_OWN_ATTENTION = 1ll << 40
 };
+enum { SET_COUNT = 41 }; /* not one of them: GCC 13 gives those 64 bits without a sign */
 
 enum opt_id {
     ARG_CHAT,
