@@ -17,6 +17,7 @@
 #include "readers/whole.h"
 #include "scoring/scores.h"
 #include "scoring_table.h"
+#include "state_memory.h"
 #include "token_pruning.h"
 #include "turned_queries.h"
 
@@ -146,9 +147,9 @@ void cb_attention_close(struct attention *a)
     cb_readers_close(a);
     cb_prefill_close(a);
     cb_parts_close(a);
-    cb_turned_queries_close(a);
+    cb_state_free(a->turned);
     cb_scorings_close(a);
-    cb_token_pruning_close(a);
+    free(a->pass);
     cb_context_split_close(a);
     cb_evict_free(a->eviction);
 }
@@ -156,13 +157,15 @@ void cb_attention_close(struct attention *a)
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept)
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
-                 cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_turned_queries_bytes(a) +
+                 cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_state_bytes(a->turned) +
                  cb_scorings_bytes(a, n_most) + cb_token_pruning_bytes(a, n_feed) +
                  cb_context_split_bytes(a);
 
-    for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->work_bytes)
-            sum += a->reading[i].r->work_bytes(a, a->reading[i].x, n_feed, n_most);
+    for (int i = 0; i < a->n_reading; i++) {
+        const struct reading *x = &a->reading[i];
+        sum += x->r->work_bytes ? x->r->work_bytes(a, x->x, n_feed, n_most)
+                                : cb_state_work(x->x, n_most);
+    }
     return sum + (a->eviction ? cb_evict_bytes(a->eviction, n_most, n_kept) : 0);
 }
 

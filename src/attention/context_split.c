@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "reader.h"
+#include "state_memory.h"
 
 enum {
     BLOCK = KV_PREPACK, /* positions */
@@ -107,31 +108,23 @@ int cb_context_split_open(struct attention *a, struct ranks *team)
     if (cb_ranks_n(team) == 1)
         return CB_OK;
     TRY(check(a));
-    x = a->split = cb_calloc(1, sizeof *x);
+    x = a->split = cb_state_new(sizeof *x);
     if (!x)
         return CB_ENOMEM;
     x->team = team;
     x->me = cb_ranks_me(team);
     x->n = cb_ranks_n(team);
     x->most = most_floats(a);
-    x->row = cb_calloc((size_t)a->bank->n_ctx, sizeof *x->row);
-    x->keep = cb_calloc((size_t)a->bank->n_ctx, sizeof *x->keep);
-    x->mine = cb_alloc_aligned(x->most, sizeof *x->mine);
-    x->all = cb_alloc_aligned(x->most * (size_t)x->n, sizeof *x->all);
-    return x->row && x->keep && x->mine && x->all ? CB_OK : CB_ENOMEM;
+    x->row = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->row);
+    x->keep = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->keep);
+    x->mine = cb_state_alloc(x, x->most, sizeof *x->mine);
+    x->all = cb_state_alloc(x, x->most * (size_t)x->n, sizeof *x->all);
+    return cb_state_status(x);
 }
 
 void cb_context_split_close(struct attention *a)
 {
-    struct context_split *x = a->split;
-
-    if (!x)
-        return;
-    free(x->row);
-    free(x->keep);
-    free(x->mine);
-    free(x->all);
-    free(x);
+    cb_state_free(a->split);
     a->split = NULL;
 }
 

@@ -7,11 +7,11 @@
 #include "entry_maker.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "state_memory.h"
 
 enum { COLUMNS = 64 }; /* of an entry, that a thread takes at a time */
 
@@ -126,7 +126,7 @@ int cb_entry_make(const struct attention *a, const struct layer *y, const struct
     return made;
 }
 
-int cb_entry_work_open(struct entry_work *w, const struct cb_model *m, int chunk)
+int cb_entry_work_open(struct entry_work *w, void *state, const struct cb_model *m, int chunk)
 {
     size_t row = 0, cs = 0;
 
@@ -139,14 +139,8 @@ int cb_entry_work_open(struct entry_work *w, const struct cb_model *m, int chunk
     }
     if (!row)
         return CB_OK;
-    w->row = cb_alloc_aligned(row, sizeof *w->row);
-    w->cs = cb_alloc_aligned(cs, sizeof *w->cs);
+    w->row = cb_state_alloc(state, row, sizeof *w->row);
+    w->cs = cb_state_alloc(state, cs, sizeof *w->cs);
     w->bytes = (row + cs) * sizeof *w->row;
-    return w->row && w->cs ? CB_OK : CB_ENOMEM;
-}
-
-void cb_entry_work_close(struct entry_work *w)
-{
-    free(w->row);
-    free(w->cs);
+    return cb_state_status(state);
 }

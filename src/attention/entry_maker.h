@@ -11,8 +11,8 @@ struct entry_work {
     size_t bytes;
 };
 
-int cb_entry_work_open(struct entry_work *w, const struct cb_model *m, int chunk);
-void cb_entry_work_close(struct entry_work *w);
+/* In the state's memory; CB_ENOMEM */
+int cb_entry_work_open(struct entry_work *w, void *state, const struct cb_model *m, int chunk);
 
 /* n tokens from position pos0 on, each `width` values at value + t * stride and as many logits at
  * logit + t * stride, change the state. The entries that they complete -> w->row[][x->n], normed

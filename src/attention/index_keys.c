@@ -2,12 +2,11 @@
 /* index_keys.c - the keys that a trained selector scores. */
 #include "index_keys.h"
 
-#include <stdlib.h>
-
 #include "bank/pages.h"
 #include "base/err.h"
 #include "device/index_strips.h"
 #include "reader.h"
+#include "state_memory.h"
 
 static size_t bytes_of(const struct index_keys *x, int n_key)
 {
@@ -15,14 +14,14 @@ static size_t bytes_of(const struct index_keys *x, int n_key)
                      : (size_t)n_key * cb_kv_row_bytes(x->type, x->hd);
 }
 
-static int reserve(struct index_keys *x, const struct attention *a)
+static int reserve(struct index_keys *x, void *state, const struct attention *a)
 {
-    x->reserved = cb_pages_head(bytes_of(x, a->bank->n_ctx / x->per + 1));
-    return cb_pages_reserve(x->reserved, &x->at);
+    x->at = cb_state_pages(state, cb_pages_head(bytes_of(x, a->bank->n_ctx / x->per + 1)));
+    return x->at ? CB_OK : CB_ENOMEM;
 }
 
-int cb_index_rows_open(struct index_keys *x, const struct attention *a, enum kv_type t, int hd,
-                       int per)
+int cb_index_rows_open(struct index_keys *x, void *state, const struct attention *a, enum kv_type t,
+                       int hd, int per)
 {
     if (hd % cb_kv_type[t].block)
         return cb_policy_refuse(a->policy,
@@ -30,11 +29,11 @@ int cb_index_rows_open(struct index_keys *x, const struct attention *a, enum kv_
                                 "of %d; f16 and f32 fit",
                                 cb_kv_type[t].name, hd, cb_kv_type[t].block);
     *x = (struct index_keys){ .type = t, .hd = hd, .per = per };
-    return reserve(x, a);
+    return reserve(x, state, a);
 }
 
-int cb_index_keys_open(struct index_keys *x, const struct attention *a, int l, enum index_use use,
-                       int hd, int per)
+int cb_index_keys_open(struct index_keys *x, void *state, const struct attention *a, int l,
+                       enum index_use use, int hd, int per)
 {
     const enum kv_type small = hd % cb_kv_type[KV_Q8_0].block ? KV_F16 : KV_Q8_0;
     const enum select_keys asked = a->plan[l].select.keys;
@@ -43,16 +42,11 @@ int cb_index_keys_open(struct index_keys *x, const struct attention *a, int l, e
     };
 
     if (asked != SELECT_AUTO)
-        return cb_index_rows_open(x, a, type[asked], hd, per);
+        return cb_index_rows_open(x, state, a, type[asked], hd, per);
     if (a->bank->type_k == KV_F32 || use == INDEX_EACH)
-        return cb_index_rows_open(x, a, a->bank->type_k == KV_F32 ? KV_F32 : small, hd, per);
+        return cb_index_rows_open(x, state, a, a->bank->type_k == KV_F32 ? KV_F32 : small, hd, per);
     *x = (struct index_keys){ .strips = 1, .hd = hd, .per = per };
-    return reserve(x, a);
-}
-
-void cb_index_keys_close(struct index_keys *x)
-{
-    cb_pages_release(x->at, x->reserved);
+    return reserve(x, state, a);
 }
 
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
@@ -118,18 +112,28 @@ int cb_index_keys_device(const struct attention *a)
 
 /* ---- of a session ---- */
 
-int cb_index_sets_open(struct index_sets *x, const struct attention *a)
+int cb_index_sets_new(const struct attention *a, size_t size, void **state)
 {
+    struct index_sets *x;
+
+    if (!(x = *state = cb_state_new(size)))
+        return CB_ENOMEM;
     TRY(cb_index_keys_device(a));
-    x->key = cb_calloc((size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
-    return x->key ? CB_OK : CB_ENOMEM;
+    x->key = cb_state_calloc(x, (size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
+    return cb_state_status(x);
 }
 
-void cb_index_sets_close(struct index_sets *x, const struct attention *a)
+int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each)
 {
-    for (int i = 0; x->key && i < a->bank->n_layer * INDEX_SORTS; i++)
-        cb_index_keys_close(&x->key[i]);
-    free(x->key);
+    int32_t *list;
+
+    if (n * each <= x->cap)
+        return CB_OK;
+    if (!(list = cb_state_realloc(x, x->list, n * each, sizeof *list)))
+        return CB_ENOMEM;
+    x->list = list;
+    x->cap = n * each;
+    return CB_OK;
 }
 
 static const struct index_keys *keys_of(const struct attention *a, int l)
@@ -147,9 +151,18 @@ uint64_t cb_index_held_bytes(const struct attention *a, int l, int n)
     return sum;
 }
 
-void cb_index_sets_note(const struct attention *a, int l, int n)
+/* The bytes of layer l after n tokens are the bank's. */
+static void note(const struct attention *a, int l, int n)
 {
     cb_bank_note_beside(a->bank, l, cb_index_held_bytes(a, l, n));
+}
+
+int cb_index_stored(struct attention *a, const struct chunk *c)
+{
+    cb_index_keys_put(cb_index_set(cb_reader_state(a, c->l), c->l, 0), a->dev, c->index.k,
+                      c->index.stride, c->n, c->pos0);
+    note(a, c->l, c->pos0 + c->n);
+    return CB_OK;
 }
 
 void cb_index_cut(struct attention *a, void *state, int n)
@@ -158,7 +171,7 @@ void cb_index_cut(struct attention *a, void *state, int n)
 
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_index_set(x, l, 0)->at)
-            cb_index_sets_note(a, l, n);
+            note(a, l, n);
 }
 
 void cb_index_clear(struct attention *a, void *state)
@@ -196,6 +209,6 @@ size_t cb_index_area_of(const struct attention *a, const struct area *of, int n)
 
 int cb_index_check(const struct attention *a, int l)
 {
-    cb_index_sets_note(a, l, a->bank->n_seen);
+    note(a, l, a->bank->n_seen);
     return CB_OK;
 }

@@ -12,20 +12,18 @@ struct index_keys {
     enum kv_type type; /* of rows */
     int hd, per;       /* numbers of a key; tokens that it stands for */
     uint8_t *at;       /* in the order of tokens; NULL: the layer has none */
-    size_t reserved;
 };
 
 /* What selectors want of their keys: scores that are summed over the index heads, or each head's */
 enum index_use { INDEX_SUMS, INDEX_EACH };
 
-/* Room for the keys of n tokens, of the type that layer l's plan asks for. CB_EARG where the type's
- * blocks do not fit hd; CB_ENOMEM */
-int cb_index_keys_open(struct index_keys *x, const struct attention *a, int l, enum index_use use,
-                       int hd, int per);
+/* Room for the keys of n tokens, of the type that layer l's plan asks for, in the state's memory.
+ * CB_EARG where the type's blocks do not fit hd; CB_ENOMEM */
+int cb_index_keys_open(struct index_keys *x, void *state, const struct attention *a, int l,
+                       enum index_use use, int hd, int per);
 /* The same as rows of type t */
-int cb_index_rows_open(struct index_keys *x, const struct attention *a, enum kv_type t, int hd,
-                       int per);
-void cb_index_keys_close(struct index_keys *x);
+int cb_index_rows_open(struct index_keys *x, void *state, const struct attention *a, enum kv_type t,
+                       int hd, int per);
 /* Keys k[n][hd], `stride` floats apart, become keys at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
@@ -49,17 +47,20 @@ enum { INDEX_SORTS = 2 }; /* of keys that a layer may have: areas of head 0, 1 *
 
 struct index_sets {
     struct index_keys *key; /* [n_layer][INDEX_SORTS] */
+    int32_t *list;          /* [cap] what tokens of a chunk read */
+    size_t cap;
 };
 
-int cb_index_sets_open(struct index_sets *x, const struct attention *a);
-void cb_index_sets_close(struct index_sets *x, const struct attention *a);
+/* A state of `size` bytes, which begins with struct index_sets. CB_EUNSUPPORTED; CB_ENOMEM */
+int cb_index_sets_new(const struct attention *a, size_t size, void **state);
+/* Room in x->list for n lists of `each` tokens; what is there stays. CB_ENOMEM */
+int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each);
 static inline struct index_keys *cb_index_set(const struct index_sets *x, int l, int sort)
 {
     return &x->key[l * INDEX_SORTS + sort];
 }
 
-/* The bytes of layer l after n tokens are the bank's. */
-void cb_index_sets_note(const struct attention *a, int l, int n);
+int cb_index_stored(struct attention *a, const struct chunk *c); /* the keys of sort 0 */
 uint64_t cb_index_held_bytes(const struct attention *a, int l, int n);
 void cb_index_cut(struct attention *a, void *state, int n);
 void cb_index_clear(struct attention *a, void *state);
@@ -67,5 +68,10 @@ int cb_index_most_areas(const struct attention *a, int l);
 int cb_index_areas(const struct attention *a, int l, struct area *out);
 size_t cb_index_area_of(const struct attention *a, const struct area *of, int n);
 int cb_index_check(const struct attention *a, int l);
+/* The hooks that are the same for all */
+#define INDEX_HOOKS                                                                                \
+    .clear = cb_index_clear, .cut = cb_index_cut, .held_bytes = cb_index_held_bytes,               \
+    .most_areas = cb_index_most_areas, .areas = cb_index_areas, .area_of = cb_index_area_of,       \
+    .check = cb_index_check
 
 #endif

@@ -10,6 +10,13 @@
 
 struct area;
 
+/* A layer that is looking for its reader */
+struct claim {
+    const struct layer_plan *row; /* the layer's, among those of all layers */
+    int l, n_layer;
+    const struct layer *y; /* the model's; NULL where only the plan is known */
+};
+
 struct reader {
     const char *name; /* for messages */
     unsigned traits;  /* enum reader_trait */
@@ -19,16 +26,16 @@ struct reader {
     /* Why the layer does not go with a form of prefill that chooses; NULL: it does */
     const char *no_choice;
 
-    /* 1: layer l is to be read so. row[n_layer]: the plan. y: the model's layer; NULL where only
-     * the plan is known. NULL: the reader of layers that no other one claims */
-    int (*claims)(const struct layer_plan *row, int n_layer, int l, const struct layer *y);
+    /* 1: the layer is to be read so. NULL: the reader of layers that no other one claims */
+    int (*claims)(const struct claim *c);
 
     /* ---- of a session: *x is the state of all layers that have this reader, NULL if it needs
      * none. All hooks from here on may be NULL. ---- */
     int (*open)(struct attention *a, void **x);  /* close() is called even after a failure */
     void (*close)(struct attention *a, void *x); /* NULL: the state is of cb_state_new() */
     void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
-    /* Work space for prompts of n_feed tokens and n_most slots */
+    /* Work space for prompts of n_feed tokens and n_most slots; NULL: all of the state
+     * (cb_state_work) */
     size_t (*work_bytes)(const struct attention *a, const void *x, int n_feed, int n_most);
     /* Room for n tokens that are decoded together */
     int (*fit_draft)(struct attention *a, void *x, int n);

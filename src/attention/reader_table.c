@@ -60,15 +60,14 @@ const struct reader *cb_reader_at(int i)
 
 /* The one reader that claims layer l, of those with this trait READ_STATE or of those without it.
  * NULL: none does, or two do -> two[2] */
-static const struct reader *claimer(unsigned state, const struct layer_plan *row, int n_layer,
-                                    int l, const struct layer *y, const struct reader *two[2])
+static const struct reader *claimer(unsigned state, const struct claim *c,
+                                    const struct reader *two[2])
 {
     const struct reader *found = NULL;
 
     two[0] = two[1] = NULL;
     for (int i = 0; i < N_READERS; i++) {
-        if ((table[i]->traits & READ_STATE) != state || !table[i]->claims ||
-            !table[i]->claims(row, n_layer, l, y))
+        if ((table[i]->traits & READ_STATE) != state || !table[i]->claims || !table[i]->claims(c))
             continue;
         if (found) {
             two[0] = found;
@@ -83,7 +82,8 @@ static const struct reader *claimer(unsigned state, const struct layer_plan *row
 const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int l,
                                   const struct layer *y, const struct reader *two[2])
 {
-    const struct reader *r = claimer(0, row, n_layer, l, y, two);
+    const struct claim c = { row + l, l, n_layer, y };
+    const struct reader *r = claimer(0, &c, two);
 
     return r || two[0] ? r : table[0];
 }
@@ -103,12 +103,10 @@ static struct reading *reading_by(struct attention *a, const struct reader *r)
 
 static int assign(struct attention *a, int l)
 {
-    const struct layer *y = &a->model->layer[l];
-    const int n = a->bank->n_layer;
-    const struct reader *two[2], *rows = cb_reader_of(a->plan, n, l, y, two), *state = NULL;
+    const struct claim c = { a->plan + l, l, a->bank->n_layer, &a->model->layer[l] };
+    const struct reader *two[2], *rows = cb_reader_of(a->plan, c.n_layer, l, c.y, two);
+    const struct reader *state = rows ? claimer(READ_STATE, &c, two) : NULL;
 
-    if (rows)
-        state = claimer(READ_STATE, a->plan, n, l, y, two);
     if (two[0])
         return cb_policy_refuse(a->policy, "layer %d is to be read in two ways: %s, and %s", l,
                                 two[0]->name, two[1]->name);

@@ -6,8 +6,8 @@
 #include "reader.h"
 
 const struct reader *cb_reader_at(int i); /* NULL past the last */
-/* The reader that the rows of layer l of a plan of n_layer rows get; y as in claims(). Where two
- * claim them: NULL, and both -> two[2]. */
+/* The reader that the rows of layer l of a plan of n_layer rows get; y as in struct claim. Where
+ * two claim them: NULL, and both -> two[2]. */
 const struct reader *cb_reader_of(const struct layer_plan *row, int n_layer, int l,
                                   const struct layer *y, const struct reader *two[2]);
 /* Gives each layer its reader; then opens what the readers need. Call close() even after a failure.

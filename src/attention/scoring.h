@@ -15,7 +15,6 @@ struct scoring {
     int (*claims)(const struct layer_plan *row);
     /* *x: its state in the session, of all layers (state_memory.h), freed even after a failure */
     int (*open)(struct attention *a, void **x);
-    size_t (*work_bytes)(const struct attention *a, const void *x, int n_most);
 
     /* Adds chunk c, from the parts in the list of `read`: a itself, or its leader, whose chunk may
      * be longer. lse[c->n][n_head]: the parts' log-sum-exp. first: the prompt begins with c, or the

@@ -57,7 +57,7 @@ void cb_scorings_close(struct attention *a)
         cb_state_free(a->scorings[i].x);
     free(a->scorings);
     free(a->scored);
-    cb_scores_close(a);
+    cb_state_free(a->scores_at);
 }
 
 size_t cb_scorings_bytes(const struct attention *a, int n_most)
@@ -65,8 +65,7 @@ size_t cb_scorings_bytes(const struct attention *a, int n_most)
     size_t sum = cb_scores_bytes(a, n_most);
 
     for (int i = 0; i < N_SCORINGS; i++)
-        if (a->scorings[i].x)
-            sum += a->scorings[i].how->work_bytes(a, a->scorings[i].x, n_most);
+        sum += cb_state_work(a->scorings[i].x, n_most);
     return sum;
 }
 

@@ -15,7 +15,14 @@ void cb_state_free(void *state); /* NULL is allowed */
 void *cb_state_alloc(void *state, size_t n, size_t size);
 void *cb_state_calloc(void *state, size_t n, size_t size);
 void *cb_state_device(void *state, struct device *d, size_t n, size_t size);
-int cb_state_status(const void *state);   /* CB_ENOMEM: one of them was NULL */
-size_t cb_state_bytes(const void *state); /* of all of them */
+void *cb_state_pages(void *state, size_t bytes); /* zeroed, committed page by page as it is used */
+void *cb_state_realloc(void *state, void *p, size_t n, size_t size); /* not of device or pages */
+void cb_state_drop(void *state, void *p); /* frees one of them; NULL is allowed */
+/* [n_row][n_ctx], of which memory is committed page by page as the context grows */
+void *cb_state_slots(void *state, size_t n_row, int n_ctx, size_t size);
+int cb_state_status(const void *state); /* CB_ENOMEM: one of them was NULL */
+/* Bytes of the state and all of them; and of them as far as n_most slots reach. state NULL: 0 */
+size_t cb_state_bytes(const void *state);
+size_t cb_state_work(const void *state, int n_most);
 
 #endif

@@ -3,8 +3,6 @@
  */
 #include "token_pruning.h"
 
-#include <stdlib.h>
-
 #include "base/err.h"
 
 /* A layer's window counts tokens, and some are missing in upper layers. */
@@ -36,11 +34,6 @@ int cb_token_pruning_open(struct attention *a)
     TRY(fits(a));
     a->pass = cb_alloc_aligned((size_t)a->bank->n_ctx, sizeof *a->pass);
     return a->pass ? CB_OK : CB_ENOMEM;
-}
-
-void cb_token_pruning_close(struct attention *a)
-{
-    free(a->pass);
 }
 
 size_t cb_token_pruning_bytes(const struct attention *a, int n_feed)

@@ -5,8 +5,8 @@
 
 #include "attention.h"
 
-int cb_token_pruning_open(struct attention *a); /* does nothing where the plan has no such layer */
-void cb_token_pruning_close(struct attention *a);
+/* Allocates a->pass; does nothing where the plan has no such layer. */
+int cb_token_pruning_open(struct attention *a);
 size_t cb_token_pruning_bytes(const struct attention *a, int n_feed);
 
 /* Does a layer leave tokens of a prompt out of later layers? Then call the second after

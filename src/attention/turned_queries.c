@@ -4,9 +4,8 @@
  * elsewhere. */
 #include "turned_queries.h"
 
-#include <stdlib.h>
-
 #include "base/err.h"
+#include "state_memory.h"
 
 struct turned_queries {
     float *q;    /* [chunk][n_head * hd] */
@@ -19,26 +18,11 @@ int cb_turned_queries_open(struct attention *a)
 
     if (!(a->traits & READ_TURNS))
         return CB_OK;
-    if (!(x = a->turned = cb_calloc(1, sizeof *x)))
+    if (!(x = a->turned = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
-    x->q = cb_device_alloc(a->dev, (size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
-    x->turn = cb_alloc_aligned((size_t)a->chunk * (size_t)a->model->hp.n_rot, sizeof *x->turn);
-    return x->q && x->turn ? CB_OK : CB_ENOMEM;
-}
-
-void cb_turned_queries_close(struct attention *a)
-{
-    if (!a->turned)
-        return;
-    cb_device_free(a->dev, a->turned->q);
-    free(a->turned->turn);
-    free(a->turned);
-}
-
-size_t cb_turned_queries_bytes(const struct attention *a)
-{
-    const size_t row = cb_attention_row(a) + (size_t)a->model->hp.n_rot;
-    return a->turned ? (size_t)a->chunk * row * sizeof(float) : 0;
+    x->q = cb_state_device(x, a->dev, (size_t)a->chunk * cb_attention_row(a), sizeof *x->q);
+    x->turn = cb_state_alloc(x, (size_t)a->chunk * (size_t)a->model->hp.n_rot, sizeof *x->turn);
+    return cb_state_status(x);
 }
 
 const float *cb_turned_queries(struct attention *a, const struct chunk *c, int from, int shift,

@@ -5,9 +5,8 @@
 
 #include "attention.h"
 
-int cb_turned_queries_open(struct attention *a); /* does nothing where no reader turns any */
-void cb_turned_queries_close(struct attention *a);
-size_t cb_turned_queries_bytes(const struct attention *a);
+/* Opens a->turned, a state (state_memory.h); does nothing where no reader turns any. */
+int cb_turned_queries_open(struct attention *a);
 /* The chunk's queries from `from` on, the first turned back by `shift` positions and each later one
  * by `more` more; [n][n_head * hd], valid until the next call */
 const float *cb_turned_queries(struct attention *a, const struct chunk *c, int from, int shift,

@@ -4,7 +4,6 @@
  * kept as they are made; those of a complete block become their mean, which is normed and rotated
  * as the block's first token. The score of a block is the sum over index heads of max(0, q . mean);
  * ties go to the earlier block. All heads read the same tokens. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/index_choice.h"
@@ -21,18 +20,15 @@ struct block_means {
     struct index_sets keys; /* stands first */
     struct index_choice choice;
     int ratio;       /* the smallest of any layer */
-    int cap;         /* numbers that `list` holds */
-    int32_t *list;   /* what each token of a chunk reads */
     int32_t *chosen; /* [INDEX_QUERIES][blocks that a query reads] */
     float *row;      /* [1 + hd] a key, and the mean; then cos and sin */
 };
 
 extern const struct reader cb_reader_block_means;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer;
-    return row[l].select.on && y && y->selector && y->selector->selects == SELECTS_MEANS;
+    return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_MEANS;
 }
 
 static int ratio(const struct attention *a, int l)
@@ -60,8 +56,8 @@ static int open_layer(struct attention *a, struct block_means *x, int l)
     const enum kv_type raw = a->bank->type_k == KV_F32 ? KV_F32 : KV_F16;
 
     x->ratio = x->ratio && x->ratio < r ? x->ratio : r;
-    TRY(cb_index_rows_open(cb_index_set(&x->keys, l, RAW), a, raw, hd, 1));
-    return cb_index_keys_open(cb_index_set(&x->keys, l, MEAN), a, l, INDEX_SUMS, hd, r);
+    TRY(cb_index_rows_open(cb_index_set(&x->keys, l, RAW), x, a, raw, hd, 1));
+    return cb_index_keys_open(cb_index_set(&x->keys, l, MEAN), x, a, l, INDEX_SUMS, hd, r);
 }
 
 static int open(struct attention *a, void **state)
@@ -70,9 +66,8 @@ static int open(struct attention *a, void **state)
     struct block_means *x;
     int n;
 
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
-    TRY(cb_index_sets_open(&x->keys, a));
+    TRY(cb_index_sets_new(a, sizeof *x, state));
+    x = *state;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_block_means))
             TRY(open_layer(a, x, l));
@@ -82,15 +77,6 @@ static int open(struct attention *a, void **state)
     return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx / x->ratio, n);
 }
 
-static void close(struct attention *a, void *state)
-{
-    struct block_means *x = state;
-
-    cb_index_sets_close(&x->keys, a);
-    free(x->list);
-    cb_state_free(x);
-}
-
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const struct block_means *x = state;
@@ -98,7 +84,7 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
     const size_t list = (size_t)min_int(n_feed, a->chunk) * (size_t)(p->top_k + x->ratio);
 
     return n_most <= p->top_k ? 0
-                              : list * sizeof *x->list +
+                              : list * sizeof(int32_t) +
                                     cb_index_choice_bytes(&x->choice, n_feed, n_most / x->ratio);
 }
 
@@ -139,11 +125,9 @@ static int stored(struct attention *a, const struct chunk *c)
     struct block_means *x = cb_reader_state(a, c->l);
     const int r = ratio(a, c->l);
 
-    cb_index_keys_put(cb_index_set(&x->keys, c->l, RAW), a->dev, c->index.k, c->index.stride, c->n,
-                      c->pos0);
+    TRY(cb_index_stored(a, c));
     for (int b = c->pos0 / r; b < (c->pos0 + c->n) / r; b++)
         finish(a, x, c->l, b);
-    cb_index_sets_note(a, c->l, c->pos0 + c->n);
     return CB_OK;
 }
 
@@ -188,21 +172,6 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m)
 
 /* ---- parts ---- */
 
-static int fit(struct block_means *x, int n, int each)
-{
-    int32_t *list;
-
-    if (n > INT32_MAX / each)
-        return CB_ENOMEM;
-    if (n * each <= x->cap)
-        return CB_OK;
-    if (!(list = cb_realloc(x->list, (size_t)n * (size_t)each, sizeof *list)))
-        return CB_ENOMEM;
-    x->list = list;
-    x->cap = n * each;
-    return CB_OK;
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct block_means *x = cb_reader_state(a, c->l);
@@ -210,9 +179,9 @@ static int parts(struct attention *a, const struct chunk *c)
 
     if (c->pos0 + c->n <= each)
         return 0;
-    TRY(fit(x, c->n, each));
+    TRY(cb_index_sets_fit(&x->keys, (size_t)c->n, (size_t)each));
     for (int i = 0; i < c->n; i++) {
-        int32_t *list = x->list + (size_t)i * (size_t)each;
+        int32_t *list = x->keys.list + (size_t)i * (size_t)each;
         if (i % INDEX_QUERIES == 0)
             choose(a, c, i, min_int(INDEX_QUERIES, c->n - i));
         TRY(cb_parts_add_list(a, c, i, list,
@@ -243,17 +212,10 @@ const struct reader cb_reader_block_means = {
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
-    .close = close,
-    .clear = cb_index_clear,
     .work_bytes = work_bytes,
-    .cut = cb_index_cut,
     .room = room,
     .stored = stored,
     .parts = parts,
     .read_bytes = read_bytes,
-    .held_bytes = cb_index_held_bytes,
-    .most_areas = cb_index_most_areas,
-    .areas = cb_index_areas,
-    .area_of = cb_index_area_of,
-    .check = cb_index_check,
+    INDEX_HOOKS,
 };

@@ -509,10 +509,9 @@ static uint64_t chosen_bytes(const struct attention *a, int l, int n, const stru
     .counts = counts, .set_counts = set_counts, .most_areas = most_areas, .areas = areas,          \
     .check = check
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return cb_plan_chooses(&row[l]) && row[l].choice.window <= 1;
+    return cb_plan_chooses(c->row) && c->row->choice.window <= 1;
 }
 
 const struct reader cb_reader_chooser = {
@@ -524,10 +523,9 @@ const struct reader cb_reader_chooser = {
 
 /* Several queries choose together. Their window reads the keys once more, so these are not
  * prepacked. */
-static int claims_window(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims_window(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return cb_plan_chooses(&row[l]) && row[l].choice.window > 1;
+    return cb_plan_chooses(c->row) && c->row->choice.window > 1;
 }
 
 const struct reader cb_reader_window_chooser = {
@@ -539,10 +537,9 @@ const struct reader cb_reader_window_chooser = {
     CHOOSER_HOOKS,
 };
 
-static int claims_chosen(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims_chosen(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].reads >= 0;
+    return c->row->reads >= 0;
 }
 
 const struct reader cb_reader_chosen = {

@@ -22,10 +22,9 @@ struct clamped_positions {
 
 extern const struct reader cb_reader_clamped_positions;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].rolling == ROLL_CLAMPED;
+    return c->row->rolling == ROLL_CLAMPED;
 }
 
 static int open(struct attention *a, void **state)
@@ -51,17 +50,6 @@ static int open(struct attention *a, void **state)
         for (int i = 0; i < sink && a->rope[t].n_rot == (int)n_rot; i++)
             cb_rope_turn(&a->rope[t], -i, x->cs + ((size_t)t * n + (size_t)i) * n_rot);
     return CB_OK;
-}
-
-static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
-{
-    const struct clamped_positions *x = state;
-    const struct store *st = cb_attention_typical(a);
-
-    (void)n_feed, (void)n_most;
-    return (size_t)x->sink * ((size_t)ROPE_TABLES * (size_t)a->model->hp.n_rot * sizeof(float) +
-                              (size_t)st->n_kv * (st->row_k + st->row_v)) +
-           (size_t)MANY * (size_t)st->hd * sizeof(float);
 }
 
 /* The first n tokens of a KV head as rows, keys turned to position 0 */
@@ -162,6 +150,5 @@ const struct reader cb_reader_clamped_positions = {
         READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .parts = parts,
 };

@@ -36,8 +36,7 @@ static int open(struct attention *a, void **state)
 
     if (!x)
         return CB_ENOMEM;
-    /* memory for the keys is committed page by page as the context grows */
-    x->key = cb_state_alloc(x, n_kv * (size_t)a->bank->n_ctx, row);
+    x->key = cb_state_slots(x, n_kv, a->bank->n_ctx, row);
     x->x = cb_state_alloc(x, MANY * hd, sizeof *x->x);
     x->cs = cb_state_alloc(x, MANY * n_rot, sizeof *x->cs);
     x->row = cb_state_alloc(x, MANY, row);
@@ -45,17 +44,6 @@ static int open(struct attention *a, void **state)
     x->of = cb_state_calloc(x, TURNS, sizeof *x->of);
     x->kivi = cb_state_calloc(x, n_kv, sizeof *x->kivi);
     return cb_state_status(x);
-}
-
-static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
-{
-    const size_t row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
-    const size_t n_rot = (size_t)a->model->hp.n_rot;
-
-    (void)x, (void)n_feed;
-    return (size_t)a->bank->n_kv * (size_t)n_most * row + MANY * row +
-           (MANY * ((size_t)a->bank->hd + n_rot) + TURNS * n_rot) * sizeof(float) +
-           TURNS * sizeof(int64_t);
 }
 
 /* cos and sin that turn back by `by` positions */
@@ -134,10 +122,9 @@ static int parts(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].rolling == ROLL_COMPACT;
+    return c->row->rolling == ROLL_COMPACT;
 }
 
 /* Parts are as long as the first KV head's. */
@@ -157,7 +144,6 @@ const struct reader cb_reader_compact_positions = {
     .traits = READ_DENSE | READ_EXTENDS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .parts = parts,
     .check = check,
 };

@@ -4,11 +4,11 @@
  * most recent tokens. For the tokens between, it uses its leader's queries and keys with its own
  * values. The parts are joined by their log-sum-exp, which is the paper's gate. For a prompt, the
  * leader's queries are kept until the block ends; a decoded token leaves its logits. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "whole.h"
@@ -31,10 +31,9 @@ struct span {
 
 extern const struct reader cb_reader_cross_layer;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].cross.from != NULL;
+    return c->row->cross.from != NULL;
 }
 
 static int is_in(const struct attention *a, int l)
@@ -50,7 +49,7 @@ static int leader(const struct attention *a, int l, int kv)
 static int open(struct attention *a, void **state)
 {
     const struct bank *b = a->bank;
-    struct cross_layer *x = *state = cb_calloc(1, sizeof *x);
+    struct cross_layer *x = *state = cb_state_new(sizeof *x);
 
     for (int l = 0; l < b->n_layer; l++)
         for (int kv = 0; is_in(a, l) && kv < b->n_kv; kv++)
@@ -59,22 +58,10 @@ static int open(struct attention *a, void **state)
     if (!x)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned((size_t)a->model->hp.n_head * (size_t)b->n_ctx, sizeof *x->logit);
-    x->near = cb_alloc_aligned((size_t)b->n_kv * (size_t)b->n_ctx, sizeof *x->near);
-    x->mix = cb_calloc((size_t)b->n_kv, sizeof *x->mix);
-    return x->logit && x->near && x->mix ? CB_OK : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct cross_layer *x = state;
-
-    (void)a;
-    free(x->logit);
-    free(x->q);
-    free(x->near);
-    free(x->mix);
-    free(x);
+    x->logit = cb_state_alloc(x, (size_t)a->model->hp.n_head * (size_t)b->n_ctx, sizeof *x->logit);
+    x->near = cb_state_alloc(x, (size_t)b->n_kv * (size_t)b->n_ctx, sizeof *x->near);
+    x->mix = cb_state_calloc(x, (size_t)b->n_kv, sizeof *x->mix);
+    return cb_state_status(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -88,7 +75,7 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
 /* Frees the leaders' queries. */
 static void end_queries(struct cross_layer *x)
 {
-    free(x->q);
+    cb_state_drop(x, x->q);
     x->q = NULL;
     x->cap_q = 0;
 }
@@ -99,7 +86,7 @@ static int make_room(const struct attention *a, struct cross_layer *x, int n)
     if (n <= x->cap_q)
         return CB_OK;
     end_queries(x);
-    x->q = cb_alloc_aligned((size_t)n * cb_attention_row(a), sizeof *x->q);
+    x->q = cb_state_alloc(x, (size_t)n * cb_attention_row(a), sizeof *x->q);
     if (!x->q)
         return CB_ENOMEM;
     x->cap_q = n;
@@ -456,7 +443,6 @@ const struct reader cb_reader_cross_layer = {
                  "chosen",
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .uncut = uncut,
     .stored = stored,

@@ -36,10 +36,9 @@ struct entries {
 
 extern const struct reader cb_reader_entries;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)row, (void)n_layer, (void)l;
-    return y && y->compressed;
+    return c->y && c->y->compressed;
 }
 
 static const struct compressed *of(const struct attention *a, int l)
@@ -83,12 +82,14 @@ static int open_store(const struct attention *a, int l, enum kv_type t, int hd, 
     return CB_OK;
 }
 
-static int open_layer(struct attention *a, int l, struct layer_entries *e)
+static int open_layer(struct attention *a, int l, struct entries *x)
 {
+    struct layer_entries *e = &x->layer[l];
+
     TRY(open_store(a, l, a->bank->type_k, a->model->layer[l].hd, &e->entry));
-    return scores(a, l)
-               ? cb_index_keys_open(&e->index, a, l, INDEX_SUMS, of(a, l)->index.n, of(a, l)->ratio)
-               : CB_OK;
+    return scores(a, l) ? cb_index_keys_open(&e->index, x, a, l, INDEX_SUMS, of(a, l)->index.n,
+                                             of(a, l)->ratio)
+                        : CB_OK;
 }
 
 static int open_lists(const struct attention *a, struct entries *x)
@@ -138,12 +139,12 @@ static int open(struct attention *a, void **state)
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (!of(a, l)->ratio)
             continue;
-        TRY(open_layer(a, l, &x->layer[l]));
+        TRY(open_layer(a, l, x));
         if (scores(a, l))
             x->most = max_int(x->most, n_entry(a, l, a->bank->n_ctx) + 1);
     }
     TRY(open_lists(a, x));
-    TRY(cb_entry_work_open(&x->make, a->model, a->chunk));
+    TRY(cb_entry_work_open(&x->make, x, a->model, a->chunk));
     return open_states(a);
 }
 
@@ -152,11 +153,8 @@ static void close(struct attention *a, void *state)
     struct entries *x = state;
 
     for (int l = 0; x->layer && l < a->bank->n_layer; l++)
-        if (of(a, l)->ratio) {
+        if (of(a, l)->ratio)
             cb_store_close(&x->layer[l].entry);
-            cb_index_keys_close(&x->layer[l].index);
-        }
-    cb_entry_work_close(&x->make);
     cb_state_free(x);
 }
 

@@ -474,10 +474,9 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
     return cb_far_read(a, l, n);
 }
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].far.block > 0;
+    return c->row->far.block > 0;
 }
 
 const struct reader cb_reader_far_blocks = {

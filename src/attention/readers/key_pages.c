@@ -3,15 +3,15 @@
  * and attends to the pages that score best and the current one (Quest, Tang et al. 2024). */
 #include "attention/parts.h"
 #include "bank/store_planes.h"
+#include "base/err.h"
 #include "base/ints.h"
 #include "slot_lists.h"
 
 extern const struct reader cb_reader_key_pages;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].sketch.page > 0;
+    return c->row->sketch.page > 0;
 }
 
 /* ---- open ---- */
@@ -41,7 +41,8 @@ static int open(struct attention *a, void **state)
         if (cb_reader_is(a, l, &cb_reader_key_pages))
             cb_store_may_sketch(&a->bank->store[l], 0, a->plan[l].sketch.page,
                                 a->plan[l].sketch.sink);
-    return cb_slot_lists_new(a, a->dev->ops->page_scores != NULL, n_list,
+    TRY(cb_slot_lists_device(a, a->dev->ops->page_scores != NULL, "sketched keys"));
+    return cb_slot_lists_new(a, sizeof(struct slot_lists), n_list,
                              work_size(n_list, form->page, a->bank->n_ctx), state);
 }
 
@@ -68,15 +69,6 @@ static struct slot_range range_of(const struct attention *a, int l, int n)
     r.from = r.lo;
     r.to = r.hi;
     return r;
-}
-
-/* Bytes of all KV heads' bounds that scores of this range read */
-static uint64_t scored_bytes(const struct attention *a, int l, const struct slot_range *r)
-{
-    const struct store *st = &a->bank->store[l];
-
-    return (uint64_t)st->n_kv *
-           (cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
 }
 
 static void choose(struct attention *a, int l, const float *q, const struct slot_range *r)
@@ -118,7 +110,7 @@ static int parts(struct attention *a, const struct chunk *c)
         return 0;
     cb_slot_lists_prefetch(a, c->l);
     choose(a, c->l, c->q, &r);
-    a->bank->read_bytes += scored_bytes(a, c->l, &r);
+    a->bank->read_bytes += cb_slot_lists_scored(a, c->l, &r);
     return cb_slot_lists_part(a, c, &r);
 }
 
@@ -128,7 +120,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
     const struct slot_range r = range_of(a, l, n);
 
     (void)p;
-    *scanned = r.k < r.hi - r.lo ? scored_bytes(a, l, &r) : 0;
+    *scanned = r.k < r.hi - r.lo ? cb_slot_lists_scored(a, l, &r) : 0;
     return *scanned + (uint64_t)a->bank->n_kv * cb_slot_lists_read(a, l, n, &r);
 }
 
@@ -137,7 +129,6 @@ const struct reader cb_reader_key_pages = {
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD,
     .claims = claims,
     .open = open,
-    .close = cb_slot_lists_free,
     .work_bytes = work_bytes,
     .parts = parts,
     .read_bytes = read_bytes,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "attention/reader.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/recurrence.h"
@@ -24,7 +25,6 @@ struct mixer_work {
     float *kept;
     size_t kept_row;
     int cap_draft;
-    size_t bytes;
 };
 
 struct mixing {
@@ -351,36 +351,27 @@ static void cut(struct attention *a, void *x, int n)
 
 /* ---- open ---- */
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)row, (void)n_layer, (void)l;
-    return y && (y->mixer || y->ngrams);
-}
-
-/* n floats; none: NULL */
-static int grow(struct device *d, float **p, size_t n, size_t *bytes)
-{
-    if (!n)
-        return CB_OK;
-    *p = cb_device_alloc(d, n, sizeof **p);
-    *bytes += n * sizeof **p;
-    return *p ? CB_OK : CB_ENOMEM;
+    return c->y && (c->y->mixer || c->y->ngrams);
 }
 
 static int open_work(const struct attention *a, const struct recurrent *x, struct mixer_work *w)
 {
-    const size_t c = (size_t)a->chunk;
-    const size_t conv = c * (size_t)x->n_conv, out = c * (size_t)x->out.n_in;
+    const size_t c = (size_t)a->chunk, conv = c * (size_t)x->n_conv, size = sizeof(float);
+    const size_t out = c * (size_t)x->out.n_in,
+                 low = c * (size_t)max_int(x->gate_low.n_out, x->rate_low.n_out);
+    struct device *d = a->dev;
 
-    TRY(grow(a->dev, &w->conv, x->kind == MIX_CONV ? 3 * conv : conv, &w->bytes));
-    TRY(grow(a->dev, &w->gate, out, &w->bytes));
+    w->conv = cb_state_device(w, d, x->kind == MIX_CONV ? 3 * conv : conv, size);
+    w->gate = cb_state_device(w, d, out, size);
     if (x->kind == MIX_CONV)
-        return CB_OK;
-    TRY(grow(a->dev, &w->out, out, &w->bytes));
-    TRY(grow(a->dev, &w->decay, c * (size_t)x->rate.n_out, &w->bytes));
-    TRY(grow(a->dev, &w->beta, c * (size_t)a->model->hp.mix.n_head, &w->bytes));
-    return grow(a->dev, &w->low, c * (size_t)max_int(x->gate_low.n_out, x->rate_low.n_out),
-                &w->bytes);
+        return cb_state_status(w);
+    w->out = cb_state_device(w, d, out, size);
+    w->decay = cb_state_device(w, d, c * (size_t)x->rate.n_out, size);
+    w->beta = cb_state_device(w, d, c * (size_t)a->model->hp.mix.n_head, size);
+    w->low = low ? cb_state_device(w, d, low, size) : NULL;
+    return cb_state_status(w);
 }
 
 /* All layers have one shape. NULL: n-grams alone remember */
@@ -400,17 +391,15 @@ static int fit_draft(struct attention *a, void *x, int n)
 
     if (!r || n < 2 || n <= w->cap_draft)
         return CB_OK;
-    w->bytes -= layers * (size_t)w->cap_draft * w->kept_row * sizeof *w->kept;
     w->cap_draft = 0;
-    free(w->kept);
+    cb_state_drop(w, w->kept);
     w->kept_row = (size_t)r->n_conv * (r->kind == MIX_CONV ? 3 : 1);
     if (r->kind != MIX_CONV)
         w->kept_row += (size_t)r->rate.n_out + (size_t)a->model->hp.mix.n_head;
-    w->kept = cb_alloc_aligned(layers * (size_t)n * w->kept_row, sizeof *w->kept);
+    w->kept = cb_state_alloc(w, layers * (size_t)n * w->kept_row, sizeof *w->kept);
     if (!w->kept)
         return CB_ENOMEM;
     w->cap_draft = n;
-    w->bytes += layers * (size_t)n * w->kept_row * sizeof *w->kept;
     return CB_OK;
 }
 
@@ -438,7 +427,7 @@ static int open_states(struct attention *a)
 
 static int open(struct attention *a, void **x)
 {
-    struct mixer_work *w = *x = cb_calloc(1, sizeof *w);
+    struct mixer_work *w = *x = cb_state_new(sizeof *w);
 
     if (!w)
         return CB_ENOMEM;
@@ -447,30 +436,11 @@ static int open(struct attention *a, void **x)
     return open_states(a);
 }
 
-static void close(struct attention *a, void *x)
-{
-    struct mixer_work *w = x;
-    float *const all[] = { w->conv, w->gate, w->out, w->decay, w->beta, w->low };
-
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        cb_device_free(a->dev, all[i]);
-    free(w->kept);
-    free(w);
-}
-
-static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
-{
-    (void)a, (void)n_feed, (void)n_most;
-    return ((const struct mixer_work *)x)->bytes;
-}
-
 const struct reader cb_reader_mixer = {
     .name = "a state instead of keys",
     .traits = READ_STATE | READ_DENSE | READ_EXTENDS,
     .claims = claims,
     .open = open,
-    .close = close,
-    .work_bytes = work_bytes,
     .fit_draft = fit_draft,
     .cut = cut,
     .begin = begin,

@@ -21,16 +21,9 @@ static int open(struct attention *a, void **state)
 
     if (!x)
         return CB_ENOMEM;
-    /* memory for the list is committed page by page as the context grows */
-    x->idx = cb_state_alloc(x, nh * (size_t)a->bank->n_ctx, sizeof *x->idx);
+    x->idx = cb_state_slots(x, nh, a->bank->n_ctx, sizeof *x->idx);
     x->n = cb_state_calloc(x, nh, sizeof *x->n);
     return cb_state_status(x);
-}
-
-static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
-{
-    (void)x, (void)n_feed;
-    return (size_t)a->model->hp.n_head * (size_t)n_most * sizeof(int32_t);
 }
 
 /* For each slot of its KV head, not 0: query head h does not read it */
@@ -108,10 +101,9 @@ void cb_own_slots_mask(const struct attention *a, int l, float *score)
     }
 }
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].own_slots;
+    return c->row->own_slots;
 }
 
 const struct reader cb_reader_own_slots = {
@@ -119,7 +111,6 @@ const struct reader cb_reader_own_slots = {
     .traits = READ_DENSE | READ_EXTENDS | READ_SORTED | READ_JOINS | READ_BY_HEAD,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .parts = parts,
     .mask = cb_own_slots_mask,
 };

@@ -4,11 +4,10 @@
  * kernel, and whatever reads rows, serves merged slots. A prompt's queries see rows that are not
  * merged yet as they were stored, since the pair is merged when the later layer is through. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "attention/parts.h"
 #include "attention/reader.h"
-#include "bank/pages.h"
+#include "attention/state_memory.h"
 #include "bank/store_pair.h"
 #include "bank/store_prefetch.h"
 #include "base/err.h"
@@ -17,7 +16,6 @@ struct pairs {
     int tail; /* as planned; the same in all layers */
     struct pair_work work;
     uint8_t *row[2]; /* keys, values of a layer, laid out as in a store; equal with one_row */
-    size_t bytes[2];
 };
 
 /* ---- open ---- */
@@ -28,10 +26,10 @@ static int ends_pair(const struct attention *a, int l)
     return l > 0 && l < a->bank->n_layer && a->plan[l].pair.tail > 0;
 }
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)y;
-    return (l > 0 && row[l].pair.tail > 0) || (l + 1 < n_layer && row[l + 1].pair.tail > 0);
+    return (c->l > 0 && c->row->pair.tail > 0) ||
+           (c->l + 1 < c->n_layer && c->row[1].pair.tail > 0);
 }
 
 static int fits(const struct attention *a, int l)
@@ -54,12 +52,11 @@ static int open_rows(struct attention *a, struct pairs *x)
     const struct store *st = cb_attention_typical(a);
 
     for (int v = 0; v < cb_store_sides(st); v++) {
-        x->bytes[v] = (v ? st->head_v : st->head_k) * (size_t)st->n_kv;
-        TRY(cb_pages_reserve(x->bytes[v], &x->row[v]));
+        x->row[v] = cb_state_pages(x, (v ? st->head_v : st->head_k) * (size_t)st->n_kv);
     }
     if (st->one_row)
         x->row[1] = x->row[0];
-    return CB_OK;
+    return cb_state_status(x);
 }
 
 static int open(struct attention *a, void **state)
@@ -74,25 +71,12 @@ static int open(struct attention *a, void **state)
             TRY(cb_store_pair(&a->bank->store[l - 1], &a->bank->store[l]));
             tail = a->plan[l].pair.tail;
         }
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
+    if (!(x = *state = cb_state_new(sizeof *x)))
         return CB_ENOMEM;
     x->tail = tail;
-    x->work.angle = cb_alloc_aligned(n_ctx, sizeof *x->work.angle);
-    x->work.first = cb_alloc_aligned(n_ctx, sizeof *x->work.first);
-    return x->work.angle && x->work.first ? open_rows(a, x) : CB_ENOMEM;
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct pairs *x = state;
-
-    (void)a;
-    free(x->work.angle);
-    free(x->work.first);
-    for (int v = 0; v < 2; v++)
-        if (x->bytes[v])
-            cb_pages_release(x->row[v], x->bytes[v]);
-    free(x);
+    x->work.angle = cb_state_alloc(x, n_ctx, sizeof *x->work.angle);
+    x->work.first = cb_state_alloc(x, n_ctx, sizeof *x->work.first);
+    return open_rows(a, x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
@@ -189,7 +173,6 @@ const struct reader cb_reader_pairs = {
     .undraftable = "it measures, drops or merges tokens as they come",
     .claims = claims,
     .open = open,
-    .close = close,
     .work_bytes = work_bytes,
     .uncut = uncut,
     .parts = parts,

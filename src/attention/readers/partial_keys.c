@@ -5,10 +5,10 @@
  * logits with the partial keys. A query head counts the slots whose logits come within alpha of its
  * largest; every KV head reads as many slots as query heads count on average. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "skew.h"
@@ -27,10 +27,9 @@ struct partial_keys {
     struct skew *skew;
 };
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].sketch.columns > 0;
+    return c->row->sketch.columns > 0;
 }
 
 /* ---- open ---- */
@@ -46,47 +45,16 @@ static int open(struct attention *a, void **state)
             columns = a->plan[l].sketch.columns;
             TRY(cb_store_may_skew(&a->bank->store[l], columns));
         }
-    if (a->dev->ops->memory)
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score partial keys",
-                       a->policy->m->name, a->dev->name);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
-        return CB_ENOMEM;
+    TRY(cb_slot_lists_device(a, !a->dev->ops->memory, "partial keys"));
+    TRY(cb_slot_lists_new(a, sizeof *x, a->bank->n_kv, 0, state));
+    x = *state;
     x->columns = columns;
-    x->guess = cb_alloc_aligned((MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
-    x->q = cb_alloc_aligned(nh * (size_t)columns, sizeof *x->q);
-    /* memory for these is committed page by page as the context grows */
-    x->logit = cb_alloc_aligned(nh * (size_t)a->bank->n_ctx, sizeof *x->logit);
-    x->n_near = cb_calloc(nh, sizeof *x->n_near);
-    x->run = cb_calloc((size_t)a->bank->n_kv, sizeof *x->run);
-    if (!x->guess || !x->q || !x->logit || !x->n_near || !x->run)
-        return CB_ENOMEM;
-    TRY(cb_skew_open(a, &x->skew));
-    return cb_slot_lists_open(a, a->bank->n_kv, &x->lists);
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct partial_keys *x = state;
-
-    (void)a;
-    cb_slot_lists_close(&x->lists);
-    cb_skew_close(x->skew);
-    free(x->guess);
-    free(x->q);
-    free(x->logit);
-    free(x->n_near);
-    free(x->run);
-    free(x);
-}
-
-static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
-{
-    const struct partial_keys *x = state;
-    const size_t logits = (size_t)a->model->hp.n_head * (size_t)(x->columns + n_most);
-
-    (void)n_feed;
-    return ((size_t)a->max_draft * cb_attention_row(a) + logits) * sizeof(float) +
-           cb_skew_bytes(a) + cb_slot_lists_bytes(&x->lists, n_most);
+    x->guess = cb_state_alloc(x, (MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
+    x->q = cb_state_alloc(x, nh * (size_t)columns, sizeof *x->q);
+    x->logit = cb_state_slots(x, nh, a->bank->n_ctx, sizeof *x->logit);
+    x->n_near = cb_state_calloc(x, nh, sizeof *x->n_near);
+    x->run = cb_state_calloc(x, (size_t)a->bank->n_kv, sizeof *x->run);
+    return cb_skew_open(a, x, &x->skew);
 }
 
 /* q: of token i of those that are decoded together */
@@ -219,15 +187,6 @@ static struct slot_range range_of(const struct attention *a, int l, int n)
     return r;
 }
 
-/* Bytes of all KV heads' partial keys in a range */
-static uint64_t scored_bytes(const struct attention *a, int l, const struct slot_range *r)
-{
-    const struct store *st = &a->bank->store[l];
-
-    return (uint64_t)st->n_kv *
-           (cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     const struct slot_range r = range_of(a, c->l, a->bank->store[c->l].n[0]);
@@ -237,7 +196,7 @@ static int parts(struct attention *a, const struct chunk *c)
         return 0;
     cb_slot_lists_prefetch(a, c->l);
     n = choose(a, c->l, &r);
-    a->bank->read_bytes += scored_bytes(a, c->l, &r);
+    a->bank->read_bytes += cb_slot_lists_scored(a, c->l, &r);
     return n == r.hi - r.lo ? 0 : cb_slot_lists_part(a, c, &r);
 }
 
@@ -273,7 +232,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
     const struct slot_range r = range_of(a, l, n);
 
     (void)p;
-    *scanned = r.hi > r.lo ? scored_bytes(a, l, &r) : 0;
+    *scanned = r.hi > r.lo ? cb_slot_lists_scored(a, l, &r) : 0;
     return *scanned + (uint64_t)a->bank->n_kv * cb_slot_lists_read(a, l, n, &r);
 }
 
@@ -283,8 +242,6 @@ const struct reader cb_reader_partial_keys = {
     .max_step = MOST_DRAFT + 1,
     .claims = claims,
     .open = open,
-    .close = close,
-    .work_bytes = work_bytes,
     .uncut = uncut,
     .guess = guess,
     .parts = parts,

@@ -156,10 +156,9 @@ static int parts(struct attention *a, const struct chunk *c)
 }
 
 /* At rolling positions */
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].rolling == ROLL_RUNS;
+    return c->row->rolling == ROLL_RUNS;
 }
 
 const struct reader cb_reader_rolling = {
@@ -172,10 +171,9 @@ const struct reader cb_reader_rolling = {
 };
 
 /* At the true positions, where only a prompt's queries see the ends alone */
-static int claims_ends(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims_ends(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].prompt_window && !row[l].rolling;
+    return c->row->prompt_window && !c->row->rolling;
 }
 
 const struct reader cb_reader_ends = {

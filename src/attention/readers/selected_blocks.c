@@ -5,7 +5,6 @@
  * the earlier block. Blocks lie at multiples of their size, and all visible tokens of a chosen one
  * are read. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/index_keys.h"
@@ -24,9 +23,7 @@ enum {
 
 struct selected_blocks {
     struct index_sets keys; /* stands first */
-    int cap;                /* tokens that `list` holds */
-    int32_t *list;          /* [cap][n_head][top_k * block] what each token of a chunk reads */
-    int *n;                 /* [cap][n_head] how many */
+    int *n;                 /* [chunk][n_head] how many tokens each list has */
     float *logit;           /* [SCORED][n_head][n_ctx] of index heads; 0 between queries */
     int n_zero;             /* of each row, which have been made 0 so far */
     float *score;           /* [SCORED][n_head][blocks of n_ctx] */
@@ -35,10 +32,9 @@ struct selected_blocks {
 
 extern const struct reader cb_reader_selected_blocks;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer;
-    return row[l].select.on && y && y->selector && y->selector->selects == SELECTS_BLOCKS;
+    return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_BLOCKS;
 }
 
 /* Tokens that a query reads at most */
@@ -64,29 +60,19 @@ static int open(struct attention *a, void **state)
     const size_t n_ctx = (size_t)a->bank->n_ctx, n_head = (size_t)p->n_head;
     struct selected_blocks *x;
 
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
-    TRY(cb_index_sets_open(&x->keys, a));
+    TRY(cb_index_sets_new(a, sizeof *x, state));
+    x = *state;
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_is(a, l, &cb_reader_selected_blocks))
-            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), a, l, INDEX_EACH, p->hd, 1));
+            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_EACH, p->hd, 1));
     /* memory for these is committed page by page as the context grows */
+    x->n = cb_state_calloc(x, (size_t)a->chunk * n_head, sizeof *x->n);
     x->logit = cb_state_alloc(x, SCORED * n_head * n_ctx, sizeof *x->logit);
     x->score =
         cb_state_alloc(x, SCORED * n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
     x->chosen = cb_state_calloc(x, (size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)),
                                 sizeof *x->chosen);
     return cb_state_status(x);
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct selected_blocks *x = state;
-
-    cb_index_sets_close(&x->keys, a);
-    free(x->list);
-    free(x->n);
-    cb_state_free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
@@ -110,16 +96,6 @@ static int room(const struct attention *a, int l, int i)
 
     (void)l;
     return pos < k ? k - pos : INT32_MAX;
-}
-
-static int stored(struct attention *a, const struct chunk *c)
-{
-    const struct selected_blocks *x = cb_reader_state(a, c->l);
-
-    cb_index_keys_put(cb_index_set(&x->keys, c->l, 0), a->dev, c->index.k, c->index.stride, c->n,
-                      c->pos0);
-    cb_index_sets_note(a, c->l, c->pos0 + c->n);
-    return CB_OK;
 }
 
 /* ---- scores of blocks ---- */
@@ -213,30 +189,11 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m)
         const size_t at = (size_t)i * (size_t)p->n_head + (size_t)r;
         const int n = c->pos0 + i + r / p->n_head + 1;
         a->dev->ops->topk(a->dev, x->score + (size_t)r * all, n_block(a, n), p->top_k, x->chosen);
-        x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->list + at * k);
+        x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->keys.list + at * k);
     }
 }
 
 /* ---- parts ---- */
-
-/* Room for the lists of n tokens */
-static int fit(const struct attention *a, struct selected_blocks *x, int n)
-{
-    const size_t lists = (size_t)n * (size_t)a->model->hp.selector.n_head;
-    int32_t *list;
-    int *count;
-
-    if (n <= x->cap)
-        return CB_OK;
-    if (!(list = cb_realloc(x->list, lists, (size_t)most_read(a) * sizeof *list)))
-        return CB_ENOMEM;
-    x->list = list;
-    if (!(count = cb_realloc(x->n, lists, sizeof *count)))
-        return CB_ENOMEM;
-    x->n = count;
-    x->cap = n;
-    return CB_OK;
-}
 
 static int parts(struct attention *a, const struct chunk *c)
 {
@@ -245,11 +202,11 @@ static int parts(struct attention *a, const struct chunk *c)
 
     if (c->pos0 + c->n <= most_read(a))
         return 0;
-    TRY(fit(a, x, c->n));
+    TRY(cb_index_sets_fit(&x->keys, (size_t)c->n * n_kv, each));
     for (int i = 0; i < c->n; i += SCORED)
         choose(a, c, i, min_int(SCORED, c->n - i));
     for (int i = 0; i < c->n; i++)
-        TRY(cb_parts_add_lists(a, c, i, x->list + (size_t)i * n_kv * each, each,
+        TRY(cb_parts_add_lists(a, c, i, x->keys.list + (size_t)i * n_kv * each, each,
                                x->n + (size_t)i * n_kv));
     if (a->bank->decoding)
         a->bank->read_bytes += cb_index_keys_scanned(cb_index_set(&x->keys, c->l, 0), c->pos0 + 1);
@@ -272,17 +229,10 @@ const struct reader cb_reader_selected_blocks = {
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
-    .close = close,
-    .clear = cb_index_clear,
     .work_bytes = work_bytes,
-    .cut = cb_index_cut,
     .room = room,
-    .stored = stored,
+    .stored = cb_index_stored,
     .parts = parts,
     .read_bytes = read_bytes,
-    .held_bytes = cb_index_held_bytes,
-    .most_areas = cb_index_most_areas,
-    .areas = cb_index_areas,
-    .area_of = cb_index_area_of,
-    .check = cb_index_check,
+    INDEX_HOOKS,
 };

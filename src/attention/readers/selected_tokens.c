@@ -4,7 +4,6 @@
  * score of a token is the sum over index heads of w * max(0, q . k); ties go to the earlier token.
  * A query that sees no more than top_k tokens reads them all. Layers without a selector's matrices
  * read what an earlier layer has chosen for the same token. */
-#include <stdlib.h>
 
 #include "attention/index_choice.h"
 #include "attention/parts.h"
@@ -17,17 +16,14 @@
 struct selected_tokens {
     struct index_sets keys; /* stands first */
     struct index_choice choice;
-    int reused;    /* 1: later layers read what earlier ones chose */
-    int cap;       /* tokens that `list` holds */
-    int32_t *list; /* [cap][top_k] what each token of a chunk reads, or of a feed where reused */
+    int reused; /* 1: later layers read what earlier ones chose, so lists are those of a feed */
 };
 
 extern const struct reader cb_reader_selected_tokens;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer;
-    return row[l].select.on && y && y->selector && y->selector->selects == SELECTS_TOKENS;
+    return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_TOKENS;
 }
 
 /* Does layer l score tokens itself? */
@@ -43,24 +39,14 @@ static int open(struct attention *a, void **state)
     const struct selector_params *p = &a->model->hp.selector;
     struct selected_tokens *x;
 
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
-    TRY(cb_index_sets_open(&x->keys, a));
+    TRY(cb_index_sets_new(a, sizeof *x, state));
+    x = *state;
     for (int l = 0; l < a->bank->n_layer; l++) {
         x->reused |= cb_reader_is(a, l, &cb_reader_selected_tokens) && !scores(a, l);
         if (scores(a, l))
-            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), a, l, INDEX_SUMS, p->hd, 1));
+            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_SUMS, p->hd, 1));
     }
     return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx, p->top_k);
-}
-
-static void close(struct attention *a, void *state)
-{
-    struct selected_tokens *x = state;
-
-    cb_index_sets_close(&x->keys, a);
-    free(x->list);
-    cb_state_free(x);
 }
 
 /* Tokens whose lists are kept at once in feeds of n */
@@ -73,7 +59,7 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 {
     const struct selected_tokens *x = state;
     const size_t k = (size_t)a->model->hp.selector.top_k;
-    const size_t list = (size_t)n_list(a, x, n_feed) * k * sizeof *x->list;
+    const size_t list = (size_t)n_list(a, x, n_feed) * k * sizeof(int32_t);
 
     return (size_t)n_most > k ? list + cb_index_choice_bytes(&x->choice, n_feed, n_most) : 0;
 }
@@ -91,14 +77,7 @@ static int room(const struct attention *a, int l, int i)
 
 static int stored(struct attention *a, const struct chunk *c)
 {
-    const struct selected_tokens *x = cb_reader_state(a, c->l);
-
-    if (!scores(a, c->l))
-        return CB_OK;
-    cb_index_keys_put(cb_index_set(&x->keys, c->l, 0), a->dev, c->index.k, c->index.stride, c->n,
-                      c->pos0);
-    cb_index_sets_note(a, c->l, c->pos0 + c->n);
-    return CB_OK;
+    return scores(a, c->l) ? cb_index_stored(a, c) : CB_OK;
 }
 
 /* The lists of chunk c's tokens, from `list` on */
@@ -119,20 +98,6 @@ static void choose(struct attention *a, const struct chunk *c, int32_t *list)
     }
 }
 
-/* Room for the lists of n tokens */
-static int fit(struct selected_tokens *x, int n, int k)
-{
-    int32_t *list;
-
-    if (n <= x->cap)
-        return CB_OK;
-    if (!(list = cb_realloc(x->list, (size_t)n * (size_t)k, sizeof *list)))
-        return CB_ENOMEM;
-    x->list = list;
-    x->cap = n;
-    return CB_OK;
-}
-
 /* Where the lists of chunk c begin. Layers that read them find those of the same feed. */
 static int first_list(const struct attention *a, const struct selected_tokens *x,
                       const struct chunk *c)
@@ -150,8 +115,8 @@ static int parts(struct attention *a, const struct chunk *c)
 
     if (c->pos0 + c->n <= k)
         return 0;
-    TRY(fit(x, first + c->n, k));
-    list = x->list + (size_t)first * (size_t)k;
+    TRY(cb_index_sets_fit(&x->keys, (size_t)(first + c->n), (size_t)k));
+    list = x->keys.list + (size_t)first * (size_t)k;
     if (scores(a, c->l))
         choose(a, c, list);
     for (int i = 0; i < c->n; i++)
@@ -179,17 +144,10 @@ const struct reader cb_reader_selected_tokens = {
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
     .open = open,
-    .close = close,
-    .clear = cb_index_clear,
     .work_bytes = work_bytes,
-    .cut = cb_index_cut,
     .room = room,
     .stored = stored,
     .parts = parts,
     .read_bytes = read_bytes,
-    .held_bytes = cb_index_held_bytes,
-    .most_areas = cb_index_most_areas,
-    .areas = cb_index_areas,
-    .area_of = cb_index_area_of,
-    .check = cb_index_check,
+    INDEX_HOOKS,
 };

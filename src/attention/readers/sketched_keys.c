@@ -11,10 +11,9 @@
 
 extern const struct reader cb_reader_sketched_keys;
 
-static int claims(const struct layer_plan *row, int n_layer, int l, const struct layer *y)
+static int claims(const struct claim *c)
 {
-    (void)n_layer, (void)y;
-    return row[l].sketch.bits > 0;
+    return c->row->sketch.bits > 0;
 }
 
 static int is_in(const struct attention *a, int l)
@@ -62,7 +61,8 @@ static int open(struct attention *a, void **state)
             cb_store_may_sketch(&a->bank->store[l], form->bits, SKETCH_BLOCK, form->sink);
         }
     TRY(open_planes(a, form));
-    return cb_slot_lists_new(a, a->dev->ops->sketch_topk != NULL, a->bank->n_kv,
+    TRY(cb_slot_lists_device(a, a->dev->ops->sketch_topk != NULL, "sketched keys"));
+    return cb_slot_lists_new(a, sizeof(struct slot_lists), a->bank->n_kv,
                              work_size(a, a->bank->n_ctx), state);
 }
 
@@ -98,12 +98,10 @@ static int scores(const struct sketch_plan *p, const struct slot_range *r)
 static uint64_t scored_bytes(const struct attention *a, int l, const struct slot_range *r)
 {
     const struct store *st = &a->bank->store[l];
-    const uint64_t half = cb_sketch_half_bytes(st->sketch_bits, st->hd);
+    const uint64_t blocks = (uint64_t)st->n_kv * (uint64_t)((r->to - r->from) / SKETCH_BLOCK);
 
-    return (uint64_t)st->n_kv *
-           (a->plan[l].sketch.half
-                ? (uint64_t)((r->to - r->from) / SKETCH_BLOCK) * half
-                : cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
+    return a->plan[l].sketch.half ? blocks * cb_sketch_half_bytes(st->sketch_bits, st->hd)
+                                  : cb_slot_lists_scored(a, l, r);
 }
 
 static void choose(struct attention *a, int l, const float *q, const struct slot_range *r)
@@ -164,7 +162,6 @@ const struct reader cb_reader_sketched_keys = {
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES,
     .claims = claims,
     .open = open,
-    .close = cb_slot_lists_free,
     .work_bytes = work_bytes,
     .parts = parts,
     .read_bytes = read_bytes,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attention/gram.h"
+#include "attention/state_memory.h"
 #include "base/eigen.h"
 #include "base/err.h"
 
@@ -29,34 +30,17 @@ static size_t heads(const struct attention *a) /* of queries and of keys */
     return (size_t)(a->model->hp.n_head + a->bank->n_kv);
 }
 
-int cb_skew_open(const struct attention *a, struct skew **out)
+int cb_skew_open(const struct attention *a, void *state, struct skew **out)
 {
     const size_t n_kv = (size_t)a->bank->n_kv;
-    struct skew *x = *out = cb_calloc(1, sizeof *x);
+    struct skew *x = *out = cb_state_calloc(state, 1, sizeof *x);
 
     if (!x)
         return CB_ENOMEM;
-    x->gram = cb_alloc_aligned(heads(a) * square(a), sizeof *x->gram);
-    x->v = cb_alloc_aligned(n_kv * square(a), sizeof *x->v);
-    x->value = cb_alloc_aligned(n_kv * 2 * (size_t)a->bank->hd, sizeof *x->value);
-    return x->gram && x->v && x->value ? CB_OK : CB_ENOMEM;
-}
-
-void cb_skew_close(struct skew *x)
-{
-    if (!x)
-        return;
-    free(x->gram);
-    free(x->v);
-    free(x->value);
-    free(x);
-}
-
-size_t cb_skew_bytes(const struct attention *a)
-{
-    const size_t n_kv = (size_t)a->bank->n_kv;
-
-    return ((heads(a) + n_kv) * square(a) + n_kv * 2 * (size_t)a->bank->hd) * sizeof(double);
+    x->gram = cb_state_alloc(state, heads(a) * square(a), sizeof *x->gram);
+    x->v = cb_state_alloc(state, n_kv * square(a), sizeof *x->v);
+    x->value = cb_state_alloc(state, n_kv * 2 * (size_t)a->bank->hd, sizeof *x->value);
+    return cb_state_status(state);
 }
 
 /* Does layer l still need one? */

@@ -9,10 +9,8 @@
 
 struct skew;
 
-/* Call close() even after a failure. */
-int cb_skew_open(const struct attention *a, struct skew **out);
-void cb_skew_close(struct skew *x);
-size_t cb_skew_bytes(const struct attention *a);
+/* In the memory of a reader's state; CB_ENOMEM */
+int cb_skew_open(const struct attention *a, void *state, struct skew **out);
 
 /* Adds queries and keys of chunk c, if its layer has no skew yet. */
 void cb_skew_chunk(const struct attention *a, struct skew *x, const struct chunk *c);

@@ -3,55 +3,38 @@
  * a reader has found, and the newest. */
 #include "slot_lists.h"
 
-#include <stdlib.h>
-
 #include "attention/parts.h"
+#include "attention/state_memory.h"
 #include "bank/store_planes.h"
 #include "bank/store_prefetch.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/sketch.h"
 
-int cb_slot_lists_open(const struct attention *a, int n_list, struct slot_lists *x)
+int cb_slot_lists_new(const struct attention *a, size_t size, int n_list, size_t work_bytes,
+                      void **state)
 {
+    struct slot_lists *x = *state = cb_state_new(size);
+
+    if (!x)
+        return CB_ENOMEM;
     x->n_list = n_list;
-    /* memory for these is committed page by page as the context grows */
-    x->idx = cb_alloc_aligned((size_t)n_list * (size_t)a->bank->n_ctx, sizeof *x->idx);
-    x->n = cb_calloc((size_t)n_list, sizeof *x->n);
-    return x->idx && x->n ? CB_OK : CB_ENOMEM;
+    x->idx = cb_state_slots(x, (size_t)n_list, a->bank->n_ctx, sizeof *x->idx);
+    x->n = cb_state_calloc(x, (size_t)n_list, sizeof *x->n);
+    x->work = work_bytes ? cb_state_alloc(x, work_bytes, 1) : NULL;
+    return cb_state_status(x);
 }
 
-void cb_slot_lists_close(struct slot_lists *x)
+int cb_slot_lists_device(const struct attention *a, int scores, const char *what)
 {
-    free(x->idx);
-    free(x->n);
-    free(x->work);
+    return scores ? CB_OK
+                  : cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score %s",
+                            a->policy->m->name, a->dev->name, what);
 }
 
 size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most)
 {
     return (size_t)x->n_list * (size_t)n_most * sizeof *x->idx;
-}
-
-int cb_slot_lists_new(const struct attention *a, int scores, int n_list, size_t work_bytes,
-                      void **state)
-{
-    struct slot_lists *x;
-
-    if (!scores)
-        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score sketched keys",
-                       a->policy->m->name, a->dev->name);
-    if (!(x = *state = cb_calloc(1, sizeof *x)))
-        return CB_ENOMEM;
-    x->work = cb_alloc_aligned(work_bytes, 1);
-    return x->work ? cb_slot_lists_open(a, n_list, x) : CB_ENOMEM;
-}
-
-void cb_slot_lists_free(struct attention *a, void *state)
-{
-    (void)a;
-    cb_slot_lists_close(state);
-    free(state);
 }
 
 int cb_slot_lists_first(const struct attention *a, int l, int n)
@@ -114,6 +97,14 @@ static uint64_t rows_bytes(const struct store *st, int n)
     return n ? cb_store_bytes_of(st, 0, n - 1) - cb_store_beside_of(st, n - 1) +
                    cb_store_slot_bytes(st)
              : 0;
+}
+
+uint64_t cb_slot_lists_scored(const struct attention *a, int l, const struct slot_range *r)
+{
+    const struct store *st = &a->bank->store[l];
+
+    return (uint64_t)st->n_kv *
+           (cb_store_sketch_bytes(st, r->to) - cb_store_sketch_bytes(st, r->from));
 }
 
 uint64_t cb_slot_lists_read(const struct attention *a, int l, int n, const struct slot_range *r)

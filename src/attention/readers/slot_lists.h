@@ -19,14 +19,12 @@ struct slot_range {
     int first, lo, hi, k, from, to;
 };
 
-int cb_slot_lists_open(const struct attention *a, int n_list, struct slot_lists *x);
-void cb_slot_lists_close(struct slot_lists *x);
-size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most);
-/* For readers that have no other state: with work_bytes of work space. scores: the device has the
- * op that scores the sketches; CB_EUNSUPPORTED if not. The second one is their close(). */
-int cb_slot_lists_new(const struct attention *a, int scores, int n_list, size_t work_bytes,
+/* A state of `size` bytes with work_bytes of work space; CB_ENOMEM */
+int cb_slot_lists_new(const struct attention *a, size_t size, int n_list, size_t work_bytes,
                       void **state);
-void cb_slot_lists_free(struct attention *a, void *state);
+/* CB_EUNSUPPORTED where the device does not score what the reader searches, with scores 0 */
+int cb_slot_lists_device(const struct attention *a, int scores, const char *what);
+size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most);
 
 /* Where the slots that list i of layer l finds go */
 int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_range *r, int i);
@@ -34,8 +32,9 @@ int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_ra
 void cb_slot_lists_prefetch(const struct attention *a, int l);
 /* The lists have what was found: adds the slots before and after, then the part of c. Returns 1. */
 int cb_slot_lists_part(struct attention *a, const struct chunk *c, const struct slot_range *r);
-/* Bytes that a decoded token reads of a KV head of layer l, which then holds n slots, besides
- * sketches */
+/* Bytes of all KV heads' sketches in the range, and those that a decoded token reads of a KV head
+ * of layer l, which then holds n slots, besides sketches */
+uint64_t cb_slot_lists_scored(const struct attention *a, int l, const struct slot_range *r);
 uint64_t cb_slot_lists_read(const struct attention *a, int l, int n, const struct slot_range *r);
 
 /* The first slot that the last of n sees within its window */

@@ -51,15 +51,6 @@ static int open(struct attention *a, void **state)
     return cb_state_status(x);
 }
 
-static size_t work_bytes(const struct attention *a, const void *x, int n_most)
-{
-    const size_t row = cb_attention_row(a), n_rot = (size_t)a->model->hp.n_rot;
-
-    (void)x, (void)n_most;
-    return (size_t)a->chunk * (2 * row + n_rot) * sizeof(float) +
-           (row + square(a) + n_rot) * sizeof(double);
-}
-
 /* ---- a prompt's queries ---- */
 
 /* The chunk's queries from the i-th on, as they were before rotation -> x->host */
@@ -307,7 +298,6 @@ const struct scoring cb_scoring_expected = {
     .reads = 1,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,
 };

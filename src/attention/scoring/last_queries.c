@@ -43,15 +43,6 @@ static int open(struct attention *a, void **x)
     return cb_state_status(s);
 }
 
-static size_t work_bytes(const struct attention *a, const void *x, int n_most)
-{
-    const struct last_queries *s = x;
-    const size_t row = cb_attention_row(a) * (s->out ? 2 : 1) + (size_t)a->model->hp.n_head;
-
-    (void)n_most;
-    return (size_t)s->window * row * sizeof(float);
-}
-
 /* Keeps the last queries of the prompt, across chunks. */
 static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
                  const float *lse, int begins)
@@ -125,7 +116,6 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_last_queries = {
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,
 };

@@ -20,12 +20,6 @@ static int open(struct attention *a, void **x)
     return *x ? CB_OK : CB_ENOMEM;
 }
 
-static size_t work_bytes(const struct attention *a, const void *x, int n_most)
-{
-    (void)x, (void)n_most;
-    return (size_t)a->chunk * sizeof(float);
-}
-
 static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
                  const float *lse, int begins)
 {
@@ -55,7 +49,6 @@ const struct scoring cb_scoring_last_share = {
     .shared = 1,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = cb_scores_summed,
 };

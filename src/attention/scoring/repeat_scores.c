@@ -44,16 +44,6 @@ static int open(struct attention *a, void **state)
     return cb_state_status(x);
 }
 
-static size_t work_bytes(const struct attention *a, const void *x, int n_most)
-{
-    const size_t nh = (size_t)a->model->hp.n_head, chunk = (size_t)a->chunk;
-    const size_t cap = (size_t)((const struct repeat_scores *)x)->cap;
-
-    (void)n_most;
-    return sizeof(float) *
-           (chunk * (cb_attention_row(a) + 2 * nh) + cap * ((size_t)a->bank->n_kv + 1));
-}
-
 /* The chunk's queries over x->run */
 static struct attn over_runs(struct attention *a, const struct chunk *c, int causal)
 {
@@ -156,7 +146,6 @@ const struct scoring cb_scoring_repeat = {
     .by_repeat = 1,
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,
 };

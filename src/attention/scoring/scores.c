@@ -12,6 +12,7 @@
 #include "attention/prefill.h"
 #include "attention/reader.h"
 #include "attention/scoring.h"
+#include "attention/state_memory.h"
 #include "base/err.h"
 
 int cb_scores_wanted(const struct attention *a, int l, int prompt)
@@ -19,12 +20,6 @@ int cb_scores_wanted(const struct attention *a, int l, int prompt)
     const int i = cb_policy_index(a->policy, l);
     const enum when when = i < 0 ? WHEN_NEVER : a->policy->watch[i];
     return when == WHEN_ALWAYS || when == (prompt ? WHEN_PROMPT : WHEN_STEP);
-}
-
-static int alloc(float **p, size_t n)
-{
-    *p = cb_alloc_aligned(n, sizeof **p);
-    return *p ? CB_OK : CB_ENOMEM;
 }
 
 int cb_scores_open(struct attention *a)
@@ -37,27 +32,14 @@ int cb_scores_open(struct attention *a)
         any |= a->plan[l].score.when != WHEN_NEVER;
     if (!any)
         return CB_OK;
-    if (!(m = a->scores_at = cb_calloc(1, sizeof *m)))
+    if (!(m = a->scores_at = cb_state_new(sizeof *m)))
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
-    TRY(alloc(&m->score, nh * ctx));
-    TRY(alloc(&m->rows, nh * ctx));
-    TRY(alloc(&m->pool, nh * ctx));
-    m->run = cb_calloc(nh, sizeof *m->run);
-    return m->run ? CB_OK : CB_ENOMEM;
-}
-
-void cb_scores_close(struct attention *a)
-{
-    struct score_space *m = a->scores_at;
-
-    if (!m)
-        return;
-    free(m->score);
-    free(m->rows);
-    free(m->pool);
-    free(m->run);
-    free(m);
+    m->score = cb_state_alloc(m, nh * ctx, sizeof *m->score);
+    m->rows = cb_state_alloc(m, nh * ctx, sizeof *m->rows);
+    m->pool = cb_state_alloc(m, nh * ctx, sizeof *m->pool);
+    m->run = cb_state_calloc(m, nh, sizeof *m->run);
+    return cb_state_status(m);
 }
 
 /* The number of rows wanted; *per: query heads a row. */

@@ -16,7 +16,6 @@ struct score_space {
 /* Does the policy now want scores of layer l, for a prompt (1) or for a decoded token (0)? */
 int cb_scores_wanted(const struct attention *a, int l, int prompt);
 int cb_scores_open(struct attention *a); /* does nothing where the plan wants no scores */
-void cb_scores_close(struct attention *a);
 size_t cb_scores_bytes(const struct attention *a, int n_most); /* work space for n_most slots */
 
 /* ---- a decoded token ---- */

@@ -31,16 +31,9 @@ static int open(struct attention *a, void **x)
 
     if (!s)
         return CB_ENOMEM;
-    /* committed page by page as the context grows */
-    s->sums = cb_state_alloc(s, 2 * row_floats(a), sizeof *s->sums);
+    s->sums = cb_state_slots(s, 2 * (size_t)a->bank->n_kv, a->bank->n_ctx, sizeof *s->sums);
     s->weight = cb_state_alloc(s, (size_t)a->chunk, sizeof *s->weight);
     return cb_state_status(s);
-}
-
-static size_t work_bytes(const struct attention *a, const void *x, int n_most)
-{
-    (void)x;
-    return sizeof(float) * (2 * (size_t)a->bank->n_kv * (size_t)n_most + (size_t)a->chunk);
 }
 
 static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
@@ -78,7 +71,6 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_squares = {
     .claims = claims,
     .open = open,
-    .work_bytes = work_bytes,
     .chunk = chunk,
     .prompt = prompt,
 };
