@@ -44,3 +44,16 @@ int cb_grow_to(void *p, size_t *cap, size_t n, size_t size)
     *cap = want;
     return CB_OK;
 }
+
+int cb_append_i32(int32_t **p, int *n, const int32_t *more, int n_more)
+{
+    int32_t *all = cb_realloc(*p, (size_t)*n + (size_t)n_more + 1, sizeof *all);
+
+    if (!all)
+        return CB_ENOMEM;
+    if (n_more)
+        memcpy(all + *n, more, (size_t)n_more * sizeof *more);
+    *p = all;
+    *n += n_more;
+    return CB_OK;
+}

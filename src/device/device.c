@@ -142,11 +142,6 @@ int cb_device_open_team(const char *name, const struct team_params *t,
     return CB_OK;
 }
 
-int cb_device_open(const char *name, int n_threads, struct device **out)
-{
-    return cb_device_open_team(name, &(struct team_params){ .n_threads = n_threads }, NULL, out);
-}
-
 void cb_device_close(struct device *d)
 {
     int index;

@@ -415,11 +415,10 @@ struct device_want {
     void *log_arg;
 };
 
-/* name: "cpu", "ref", "opencl:1" (a backend and which of its devices, counted from 0), ...; NULL =
- * "cpu". The device owns a team of n_threads. */
 /* Whether there is such a device, or kind of device: CB_EARG, CB_EUNSUPPORTED. "auto" is one. */
 int cb_device_check(const char *name);
-int cb_device_open(const char *name, int n_threads, struct device **out);
+/* name: "cpu", "ref", "opencl:1" (a backend and which of its devices, counted from 0), ...; NULL =
+ * "cpu". The device owns a team of threads. */
 int cb_device_open_team(const char *name, const struct team_params *t,
                         const struct device_want *want, struct device **out); /* want may be NULL */
 void cb_device_close(struct device *d);

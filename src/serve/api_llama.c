@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api.h"
+#include "base/array.h"
 #include "base/err.h"
 #include "chat_prompt.h"
 #include "fields.h"
@@ -108,19 +109,6 @@ static const struct dialect dialect = {
 
 /* ---- prompts ---- */
 
-static int add_ids(struct completion *t, const int32_t *ids, int n)
-{
-    int32_t *all = cb_realloc(t->ids, (size_t)(t->order.n + n) + 1, sizeof *all);
-
-    if (!all)
-        return CB_ENOMEM;
-    if (n)
-        memcpy(all + t->order.n, ids, (size_t)n * sizeof *ids);
-    t->ids = all;
-    t->order.n += n;
-    return CB_OK;
-}
-
 /* A text, or a token id, behind what the prompt has so far */
 static int add_part(struct completion *t, const json_t *v, size_t i)
 {
@@ -130,7 +118,7 @@ static int add_part(struct completion *t, const json_t *v, size_t i)
 
     if (json_is_number(v)) {
         TRY(cb_field_token(v, "prompt", i, n_vocab, &one));
-        return add_ids(t, &one, 1);
+        return cb_append_i32(&t->ids, &t->order.n, &one, 1);
     }
     if (json_is_object(v)) /* with pictures beside it, maybe */
         v = json_object_get(v, "prompt_string");
@@ -138,7 +126,7 @@ static int add_part(struct completion *t, const json_t *v, size_t i)
         return cb_fail(CB_EARG, "prompt: must be a text, or a list of texts and token ids");
     TRY(cb_tokenize(t->s->m.model, json_string_value(v), json_string_length(v),
                     CB_TOK_SPECIAL | (i ? 0 : CB_TOK_BOS), &ids, &n));
-    rc = add_ids(t, ids, n);
+    rc = cb_append_i32(&t->ids, &t->order.n, ids, n);
     free(ids);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/err.h"
 #include "base/json_lenient.h"
 #include "chat_messages.h"
@@ -77,20 +78,6 @@ static int same_marks(const cb_model *m, const int32_t *a, int n_a, const int32_
     }
 }
 
-/* Appends rest[n] to *ids. */
-static int join(int32_t **ids, int *n, const int32_t *rest, int n_rest)
-{
-    int32_t *all = cb_realloc(*ids, (size_t)(*n + n_rest) + 1, sizeof *all);
-
-    if (!all)
-        return CB_ENOMEM;
-    if (n_rest)
-        memcpy(all + *n, rest, (size_t)n_rest * sizeof *rest);
-    *ids = all;
-    *n += n_rest;
-    return CB_OK;
-}
-
 /* Tokens that were sampled stand for their text where the conversation is remembered: in place of
  * the first tokens of *p. A text that spells special tokens reads as a conversation with such
  * tokens does; then the marks differ, and nothing is replaced. */
@@ -106,7 +93,7 @@ static int put_remembered(const struct server *s, const struct cb_chat *how,
         return CB_OK;
     rc = cb_chat_tokenize(s->m.model, how, msg, n, 1, from, &rest, &n_rest);
     if (!rc)
-        rc = join(&ids, &n_ids, rest, n_rest);
+        rc = cb_append_i32(&ids, &n_ids, rest, n_rest);
     free(rest);
     if (!rc && same_marks(s->m.model, ids, n_ids, p->ids, p->n)) {
         free(p->ids);
@@ -209,7 +196,7 @@ static int add_said(const struct server *s, const char *text, int marks, struct 
     if (n_line > n_ids || (n_line && memcmp(ids, line, (size_t)n_line * sizeof *ids) != 0))
         n_line = 0;
     if (!rc)
-        rc = join(&p->ids, &p->n, ids + n_line, n_ids - n_line);
+        rc = cb_append_i32(&p->ids, &p->n, ids + n_line, n_ids - n_line);
     whole = rc ? NULL : cb_realloc(p->text, had + n + 1, 1);
     if (whole) {
         memcpy(whole + had, text, n + 1);

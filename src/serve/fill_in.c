@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "exchange.h"
@@ -112,21 +113,14 @@ struct prompt {
 /* Appends a token, if it is none of -1, and then a text. */
 static int put(const struct prompt *p, int32_t mark, const char *text, int flags)
 {
-    int32_t *own = NULL, *all;
-    int n_own = 0;
+    int32_t *own = NULL;
+    int n_own = 0, err;
 
+    TRY(cb_append_i32(p->ids, p->n, &mark, mark >= 0));
     TRY(cb_tokenize(p->model, text, strlen(text), flags, &own, &n_own));
-    all = cb_realloc(*p->ids, (size_t)(*p->n + n_own) + 1, sizeof *all);
-    if (all) {
-        if (mark >= 0)
-            all[(*p->n)++] = mark;
-        if (n_own)
-            memcpy(all + *p->n, own, (size_t)n_own * sizeof *own);
-        *p->n += n_own;
-        *p->ids = all;
-    }
+    err = cb_append_i32(p->ids, p->n, own, n_own);
     free(own);
-    return all ? CB_OK : CB_ENOMEM;
+    return err;
 }
 
 /* A file's name and text behind its mark; without a mark, a line of comment parts it. */

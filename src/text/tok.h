@@ -11,9 +11,8 @@
 
 struct tok;
 
-/* The tokenizer points into g's mapping: g is closed after it. */
-int cb_tok_open(const struct gguf *g, struct tok **out);
-/* pre: replaces the file's tokenizer.ggml.pre, for byte-level BPE; NULL: the file's own */
+/* The tokenizer points into g's mapping: g is closed after it. pre: replaces the file's
+ * tokenizer.ggml.pre, for byte-level BPE; NULL: the file's own */
 int cb_tok_open_as(const struct gguf *g, const char *pre, struct tok **out);
 void cb_tok_close(struct tok *t);
 

@@ -265,11 +265,6 @@ int cb_tok_open_as(const struct gguf *g, const char *pre, struct tok **out)
     return CB_OK;
 }
 
-int cb_tok_open(const struct gguf *g, struct tok **out)
-{
-    return cb_tok_open_as(g, NULL, out);
-}
-
 void cb_tok_close(struct tok *t)
 {
     if (!t)

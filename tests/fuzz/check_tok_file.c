@@ -200,7 +200,7 @@ START_TEST(damage_is_named)
     (d->spm ? plan_spm : plan_bpe)(&plan);
     d->make(&plan);
     g = write_plan(&plan);
-    rc = cb_tok_open(g, &t);
+    rc = cb_tok_open_as(g, NULL, &t);
     if (d->says) {
         ck_assert_int_lt(rc, 0);
         ck_assert_msg(strstr(cb_error(), d->says) != NULL, "\"%s\" does not say \"%s\"", cb_error(),
@@ -234,7 +234,7 @@ START_TEST(small_vocabularies_work)
 
     plan_bpe(&plan);
     g = write_plan(&plan);
-    ck_assert_int_eq(cb_tok_open(g, &t), 0);
+    ck_assert_int_eq(cb_tok_open_as(g, NULL, &t), 0);
     ids_are(t, "abc<end>abab", bpe, 4);
     ck_assert(cb_tok_is_end(t, 5) && !cb_tok_is_end(t, 6));
     cb_tok_close(t);
@@ -242,7 +242,7 @@ START_TEST(small_vocabularies_work)
 
     plan_spm(&plan);
     g = write_plan(&plan);
-    ck_assert_int_eq(cb_tok_open(g, &t), 0);
+    ck_assert_int_eq(cb_tok_open_as(g, NULL, &t), 0);
     ids_are(t, "abc</s>ab  a", spm, 9);
     cb_tok_close(t);
     cb_gguf_close(g);
@@ -267,7 +267,7 @@ START_TEST(equal_scores_merge_from_the_left)
     for (int i = 0; i < 266; i++)
         plan.scores[i] = i == 6 ? -9 : -3;
     g = write_plan(&plan);
-    ck_assert_msg(cb_tok_open(g, &t) == 0, "%s", cb_error());
+    ck_assert_msg(cb_tok_open_as(g, NULL, &t) == 0, "%s", cb_error());
     ids_are(t, "abc", first, 3);
     ids_are(t, "aaa", second, 3);
     cb_tok_close(t);
@@ -292,7 +292,7 @@ START_TEST(switches)
     cb_gguf_put_bool(&m.w, "tokenizer.ggml.add_bos_token", 0);
     put_id(&m, "tokenizer.ggml.eom_token_id", 3);
     g = open_made(&m);
-    ck_assert_msg(cb_tok_open(g, &t) == 0, "%s", cb_error());
+    ck_assert_msg(cb_tok_open_as(g, NULL, &t) == 0, "%s", cb_error());
     ck_assert_int_eq(cb_tok_bos(t), 1);
     ck_assert_int_eq(cb_tok_eos(t), 2);
     ck_assert(cb_tok_is_end(t, 2) && cb_tok_is_end(t, 3));

@@ -30,7 +30,7 @@ static const struct tok *vocabulary(int i)
     tiny = cb_tiny_small(family[i].name);
     snprintf(path, sizeof path, "/tmp/fuzz_tokens.%d.tmp", (int)getpid());
     cb_tiny_save(&tiny, path);
-    if (cb_gguf_open(path, &g[i]) || cb_tok_open(g[i], &t[i]))
+    if (cb_gguf_open(path, &g[i]) || cb_tok_open_as(g[i], NULL, &t[i]))
         abort();
     unlink(path);
     return t[i];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* toy.c - sessions for tests: without weights, and of tiny models. */
 #include "toy.h"
+#include "inside.h"
 
 #include <check.h>
 #include <math.h>

@@ -9,6 +9,7 @@
 #include "attention/prefill/block_prefill.h"
 #include "device/prompt_blocks.h"
 #include "device/sketch.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

@@ -10,6 +10,7 @@
 #include "attention/attend.h"
 #include "attention/readers/slot_lists.h"
 #include "base/eigen.h"
+#include "kit/found_slots.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

@@ -10,6 +10,7 @@
 #include "attention/readers/slot_lists.h"
 #include "bank/store_sketch.h"
 #include "device/sketch.h"
+#include "kit/found_slots.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"

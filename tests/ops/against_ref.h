@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kit/guard.h"
+#include "kit/inside.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
 

@@ -12,6 +12,7 @@
 #include "bank/store_state.h"
 #include "device/kivi.h"
 #include "kit/guard.h"
+#include "kit/inside.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"

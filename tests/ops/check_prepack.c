@@ -12,6 +12,7 @@
 #include "ctxbank.h"
 #include "engine/session.h"
 #include "kit/guard.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "model/model.h"

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "text/tok.h"

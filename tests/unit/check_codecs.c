@@ -11,6 +11,7 @@
 #include "bank/store_rows.h"
 #include "device/kivi.h"
 #include "gguf/dtype.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "vectors/codecs.h"
 #include "vectors/kivi_published.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/session.h"
+#include "kit/inside.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"

@@ -10,6 +10,7 @@
 #include "attention/index_choice.h"
 #include "attention/state_memory.h"
 #include "device/index_strips.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 
 enum { HD = 128, HEADS = 64, STRIDE = HEADS * (HD + 1) };

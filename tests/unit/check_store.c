@@ -10,6 +10,7 @@
 #include "bank/pages.h"
 #include "bank/store_areas.h"
 #include "ctxbank.h"
+#include "kit/inside.h"
 #include "kit/resident.h"
 
 enum { N_KV = 2, HD = 32, CAP = 100000 };

@@ -11,6 +11,7 @@
 #include "bank/store_pair.h"
 #include "bank/store_rows.h"
 #include "ctxbank.h"
+#include "kit/inside.h"
 #include "kit/resident.h"
 #include "kit/suite.h"
 

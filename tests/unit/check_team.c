@@ -15,6 +15,7 @@
 #include "ctxbank.h"
 #include "device/device.h"
 #include "kit/asleep.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "par/par.h"
 

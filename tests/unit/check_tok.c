@@ -9,6 +9,7 @@
 
 #include "ctxbank.h"
 #include "gguf/gguf.h"
+#include "kit/inside.h"
 #include "kit/suite.h"
 #include "text/tok_impl.h"
 

@@ -83,14 +83,6 @@ int cb_slot_lists_part(struct attention *a, const struct chunk *c, const struct 
     return 1;
 }
 
-const int32_t *cb_slot_lists_slots(const struct attention *a, int l, int i, int *n)
-{
-    const struct slot_lists *x = cb_reader_state(a, l);
-
-    *n = x->n[i];
-    return x->idx + (size_t)i * (size_t)a->bank->n_ctx;
-}
-
 /* Keys and values of n slots of a KV head; the newest is not settled yet */
 static uint64_t rows_bytes(const struct store *st, int n)
 {

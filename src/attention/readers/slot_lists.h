@@ -39,7 +39,5 @@ uint64_t cb_slot_lists_read(const struct attention *a, int l, int n, const struc
 
 /* The first slot that the last of n sees within its window */
 int cb_slot_lists_first(const struct attention *a, int l, int n);
-/* The *n slots of list i of layer l, the last layer that has attended */
-const int32_t *cb_slot_lists_slots(const struct attention *a, int l, int i, int *n);
 
 #endif
