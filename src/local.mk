@@ -315,6 +315,8 @@ libcore_la_SOURCES += \
 	src/engine/bank_index.c src/engine/bank_index.h \
 	src/engine/bank_room.c src/engine/bank_room.h \
 	src/engine/saved_bank.c src/engine/saved_bank.h \
+	src/engine/saved_about.c src/engine/saved_about.h \
+	src/engine/saved_writer.c src/engine/saved_writer.h \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/snapshot.c src/engine/snapshot.h \

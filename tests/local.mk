@@ -295,6 +295,8 @@ libtest_la_SOURCES = \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
+	tests/kit/found_slots.h \
+	tests/kit/inside.h \
 	tests/kit/item_warnings.c tests/kit/item_warnings.h \
 	tests/kit/pretend.c \
 	tests/kit/recipe.c tests/kit/recipe.h \
@@ -424,6 +426,8 @@ tests_unit_check_gguf_LDFLAGS = $(check_ldflags)
 
 tests_methods_check_mask_LDFLAGS = $(check_ldflags)
 tests_methods_check_mask_SOURCES = tests/methods/check_mask.c tests/methods/formulas.c \
+	tests/methods/d2o_formula.c \
+	tests/methods/kvzip_formula.c \
 	tests/methods/minicache_formula.c \
 	tests/methods/pyramidinfer_formula.c \
 	tests/methods/simlayerkv_formula.c \

@@ -19,7 +19,9 @@
 #include "base/ints.h"
 #include "base/json.h"
 #include "in_step.h"
+#include "saved_about.h"
 #include "saved_bank.h"
+#include "saved_writer.h"
 #include "session_state.h"
 
 enum {

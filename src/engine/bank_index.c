@@ -15,6 +15,7 @@
 #include "base/ints.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
+#include "saved_about.h"
 #include "saved_bank.h"
 
 enum {

@@ -1,254 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* saved_bank.c - a session to a file, and back. The file's description says what the session was
- * opened with and for which model; its areas are those of session_state.h. */
+/* saved_bank.c - a saved session is opened, compared with what it is to fill, and loaded. */
 #include "saved_bank.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "bank/mapped_files.h"
 #include "bank/pages.h"
-#include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
 #include "device/prepacked.h"
-#include "in_step.h"
+#include "saved_about.h"
 #include "session_state.h"
-
-/* ---- the description ---- */
-
-enum { HEX = 17 };
-
-static void hex(uint64_t x, char out[HEX])
-{
-    snprintf(out, HEX, "%016" PRIx64, x);
-}
-
-/* Who can read the prepacked blocks; "" where there are none */
-static const char *layout(const struct cb_session *s)
-{
-    for (int l = 0; l < s->bank.n_layer; l++)
-        if (s->bank.store[l].prepacked)
-            return cb_prepacked_form(s->dev->isa);
-    return "";
-}
-
-static const char *text_or(const char *text, const char *otherwise)
-{
-    return text ? text : otherwise;
-}
-
-/* Of the frequencies, which scalings may choose by the context */
-static uint64_t rotation(const struct cb_session *s)
-{
-    uint64_t h = 0;
-
-    for (int i = 0; i < ROPE_TABLES; i++)
-        if (s->rope[i].inv_freq) {
-            h = XXH3_64bits_withSeed(s->rope[i].inv_freq,
-                                     (size_t)s->rope[i].n_rot / 2 * sizeof(float), h);
-            h = XXH3_64bits_withSeed(&s->rope[i].scale, sizeof s->rope[i].scale, h);
-        }
-    return h;
-}
-
-static json_t *session_json(const struct cb_session *s)
-{
-    const struct cb_session_params *p = &s->params;
-    char plan[HEX], turns[HEX];
-
-    hex(cb_policy_plan_hash(s->policy), plan);
-    hex(rotation(s), turns);
-    return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s}", "n_ctx", s->n_ctx, "chunk",
-                     s->chunk, "type_k", text_or(p->type_k, "f16"), "type_v",
-                     text_or(p->type_v, "f16"), "policy", p->policy, "prefill",
-                     text_or(p->prefill, "dense"), "plan", plan, "rotation", turns);
-}
-
-static json_t *device_json(const struct cb_session *s)
-{
-    return json_pack("{s:s, s:i, s:s, s:s, s:b}", "name", s->dev->name, "index", s->dev->index,
-                     "isa", text_or(s->dev->isa, ""), "matmul", s->model->matmul, "rows_only",
-                     s->model->rows_only);
-}
-
-int cb_saved_about(const struct cb_session *s, json_t **out)
-{
-    char weights[HEX];
-    uint64_t hash;
-
-    TRY(cb_model_weights_hash(s->model, &hash));
-    hex(hash, weights);
-    *out = json_pack("{s:s, s:{s:s, s:s, s:s}, s:o, s:o, s:s, s:i, s:i, s:I, s:I, s:I}", "program",
-                     "ctxbank " CTXBANK_VERSION_STRING, "model", "name", s->model->name, "family",
-                     s->model->arch->name, "weights", weights, "session", session_json(s), "device",
-                     device_json(s), "layout", layout(s), "tokens", s->bank.n_seen, "anew",
-                     s->n_prefill_exact, "kv_bytes", (json_int_t)cb_bank_bytes(&s->bank),
-                     "kv_peak_bytes", (json_int_t)s->bank.peak_bytes, "kv_read_bytes",
-                     (json_int_t)s->bank.read_bytes);
-    return *out ? CB_OK
-                : cb_fail(CB_ENOMEM, "bank: its description: out of memory, or a name "
-                                     "that is not UTF-8");
-}
-
-/* A copy of the session's settings; NULL: there are none, or no memory */
-static json_t *without_capacity(json_t *session)
-{
-    json_t *out = json_is_object(session) ? json_object() : NULL, *v;
-    const char *key;
-
-    json_object_foreach(session, key, v)
-    {
-        if (strcmp(key, "n_ctx") != 0)
-            cb_json_set(&out, key, json_incref(v));
-    }
-    return out;
-}
-
-json_t *cb_saved_settings(const json_t *about)
-{
-    json_t *session = without_capacity(json_object_get(about, "session"));
-
-    if (!session)
-        return NULL;
-    return json_pack("{s:O?, s:O?, s:o?, s:O?}", "program", json_object_get(about, "program"),
-                     "model", json_object_get(about, "model"), "session", session, "device",
-                     json_object_get(about, "device"));
-}
-
-/* ---- saving ---- */
-
-/* Of an area, only what the file that is continued lacks */
-static struct area rest_of(const struct cb_session *s, const struct area *a, int n_shared)
-{
-    const size_t skip = cb_session_area_of(s, a, n_shared);
-    struct area rest = *a;
-
-    rest.from += skip;
-    rest.at = (char *)a->at + skip;
-    rest.bytes -= skip;
-    return rest;
-}
-
-static int add_all(const struct cb_session *s, int n_shared, struct bank_writer *w)
-{
-    const int n_counts = cb_session_n_counts(s);
-    int32_t *counts = cb_calloc((size_t)n_counts, sizeof *counts);
-    struct area *a = NULL;
-    int n = 0, err = counts ? cb_session_areas(s, &a, &n) : CB_ENOMEM;
-
-    if (!err) {
-        cb_session_counts(s, counts);
-        err = cb_bank_writer_add(
-            w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
-    }
-    for (int i = 0; !err && i < n; i++) {
-        const struct area rest = rest_of(s, &a[i], n_shared);
-        err = cb_bank_writer_add(w, &rest);
-    }
-    free(counts);
-    free(a);
-    return err;
-}
-
-/* The name of a file within its folder */
-static const char *name_in_folder(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
-static int name_parent(json_t *about, const struct saved_how *how)
-{
-    char id[HEX];
-    json_t *j;
-
-    if (!how->parent)
-        return CB_OK;
-    hex(how->parent->file.id, id);
-    j = json_pack("{s:s, s:s, s:i}", "file", name_in_folder(how->parent->file.path), "id", id,
-                  "tokens", how->n_shared);
-    return json_object_set_new(about, "continues", j) ? cb_json_fail("bank") : CB_OK;
-}
-
-enum { BEGIN_TOKENS = 32, BEGIN_BYTES = 80 };
-
-/* The first words, by which people know a file again */
-static int name_begin(json_t *about, const struct cb_session *s)
-{
-    const int n = s->bank.n_seen < BEGIN_TOKENS ? (int)s->bank.n_seen : BEGIN_TOKENS;
-    cb_detokenizer *d;
-    struct buf words = { 0 };
-    json_t *j;
-
-    TRY(cb_detokenizer_new(s->model, 0, &d));
-    for (int i = 0; i < n && words.n < BEGIN_BYTES; i++) {
-        const char *text;
-        size_t len;
-        if (cb_detokenizer_push(d, s->token[i], &text, &len))
-            break;
-        for (size_t k = 0; k < len; k++) { /* blanks, line ends and controls as one blank */
-            const int blank = (unsigned char)text[k] <= ' ' || text[k] == 0x7f;
-            if (!blank || (words.n && words.s[words.n - 1] != ' '))
-                cb_buf_add(&words, blank ? " " : &text[k], 1);
-        }
-    }
-    cb_detokenizer_free(d);
-    j = words.failed ? NULL : cb_json_text(words.n ? words.s : "", words.n);
-    cb_buf_free(&words);
-    return !j || json_object_set_new(about, "begins", j) ? cb_json_fail("bank") : CB_OK;
-}
-
-int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
-{
-    struct bank_writer *w;
-    char *text;
-    int err;
-
-    TRY(name_parent(how->about, how));
-    text = cb_json_dumps(how->about, JSON_INDENT(2));
-    if (!text)
-        return cb_json_fail("bank");
-    err = cb_bank_writer_open(path, how->unsynced, &w);
-    if (!err)
-        err = add_all(s, how->parent ? how->n_shared : 0, w);
-    if (cb_session_check_files(s)) /* also the cause of a write that failed */
-        err = CB_EIO;
-    if (!err)
-        err = cb_bank_writer_finish(w, how->parent ? 2 : 1, text, strlen(text));
-    else
-        cb_bank_writer_abort(w);
-    free(text);
-    return err;
-}
-
-int cb_session_save(const cb_session *s, const char *path)
-{
-    struct saved_how how = { .about = NULL };
-    int err;
-
-    TRY(cb_in_step_alone(s, "save"));
-    TRY(cb_session_check_idle(s));
-    if (!cb_policy_is_listed(s->policy))
-        return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,
-                       s->policy->m->name);
-    TRY(cb_device_lock(s->dev));
-    err = cb_saved_about(s, &how.about);
-    if (!err)
-        err = name_begin(how.about, s);
-    if (!err)
-        err = cb_saved_write(s, path, &how);
-    cb_device_unlock(s->dev);
-    json_decref(how.about);
-    return err;
-}
 
 /* ---- opening ---- */
 
@@ -285,7 +51,7 @@ static int open_one(const char *path, struct saved_bank **out)
 /* The file `name` beside `path`; caller frees. NULL: out of memory */
 static char *beside(const char *path, const char *name)
 {
-    const size_t folder = (size_t)(name_in_folder(path) - path);
+    const size_t folder = (size_t)(cb_saved_name(path) - path);
     char *out = cb_calloc(folder + strlen(name) + 1, 1);
 
     if (!out)
@@ -307,7 +73,7 @@ static int described(const struct saved_bank *b, int status)
 static int open_parent(struct saved_bank *b, const json_t *continues)
 {
     const char *path = b->file.path, *name, *id;
-    char *parent, have[HEX];
+    char *parent, have[SAVED_HEX];
     int err;
 
     TRY(described(b, cb_json_unpack(continues, "{s:s, s:s, s:i}", "file", &name, "id", &id,
@@ -320,7 +86,7 @@ static int open_parent(struct saved_bank *b, const json_t *continues)
     err = access(parent, F_OK) && errno == ENOENT ? CB_EFORMAT : open_one(parent, &b->parent);
     free(parent);
     if (!err)
-        hex(b->parent->file.id, have);
+        cb_saved_hex(b->parent->file.id, have);
     if (err == CB_EFORMAT || (!err && strcmp(have, id)))
         return cb_fail(CB_EFORMAT, "%s: damaged: it continues %s, which is missing or another file",
                        path, name);
@@ -594,11 +360,11 @@ static int read_settings(const struct saved_bank *b, struct settings *a)
 
 static int check_model(const char *path, const struct settings *a, struct cb_model *m)
 {
-    char weights[HEX];
+    char weights[SAVED_HEX];
     uint64_t hash;
 
     TRY(cb_model_fingerprint(m, &hash));
-    hex(hash, weights);
+    cb_saved_hex(hash, weights);
     if (strcmp(weights, a->weights))
         return cb_fail(CB_EUNSUPPORTED, "%s: saved with another model, or other rotation settings",
                        path);
@@ -612,10 +378,10 @@ static int check_model(const char *path, const struct settings *a, struct cb_mod
 
 static int check_session(const char *path, const struct settings *a, const struct cb_session *s)
 {
-    char plan[HEX], turns[HEX];
+    char plan[SAVED_HEX], turns[SAVED_HEX];
 
-    hex(cb_policy_plan_hash(s->policy), plan);
-    hex(rotation(s), turns);
+    cb_saved_hex(cb_policy_plan_hash(s->policy), plan);
+    cb_saved_hex(cb_saved_rotation(s), turns);
     if (strcmp(plan, a->plan))
         return cb_fail(CB_EUNSUPPORTED,
                        "%s: policy %s has another plan here: its preset or version has changed",
@@ -629,7 +395,7 @@ static int check_session(const char *path, const struct settings *a, const struc
 /* What another device has computed differs in its last bits. */
 static int computed_here(const struct saved_bank *b, const struct cb_session *s)
 {
-    json_t *here = device_json(s);
+    json_t *here = cb_saved_device(s);
     const int same = json_equal(here, json_object_get(b->about, "device"));
 
     json_decref(here);

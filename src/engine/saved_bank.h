@@ -31,20 +31,4 @@ int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n);
  * failure the session can only be closed. */
 int cb_saved_fill(const struct saved_bank *b, struct cb_session *s);
 
-/* What a file of this session would say of itself. Call with the device locked: it may read the
- * model's weights. */
-int cb_saved_about(const struct cb_session *s, json_t **out);
-/* The part of it on which every bit of a prompt's keys and values depends, but for the tokens:
- * program, model, session without its capacity, device. NULL: out of memory, or no session */
-json_t *cb_saved_settings(const json_t *about);
-
-/* How a session is written */
-struct saved_how {
-    json_t *about;                   /* of the session */
-    const struct saved_bank *parent; /* holds the first n_shared tokens; NULL = none */
-    int n_shared;                    /* a multiple of KV_PREPACK */
-    int unsynced;                    /* as in struct new_file */
-};
-int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how);
-
 #endif

@@ -24,6 +24,7 @@ void cb_ref_keydiff(struct slow *s, int prompt);
 void cb_ref_keydiff_bounded(struct slow *s, int prompt);
 void cb_ref_expected(struct slow *s, int prompt);
 void cb_ref_expected_even(struct slow *s, int prompt);
+/* kvzip_formula.c */
 void cb_ref_kvzip(struct slow *s, int prompt);
 void cb_ref_kvzip_layer(struct slow *s, int prompt); /* among=layer,recent=6 */
 void cb_ref_roco(struct slow *s, int prompt);
@@ -41,6 +42,7 @@ void cb_ref_sim_nonlazy_prefill(struct slow *s, int prompt);
 void cb_ref_sim_pyramid(struct slow *s, int prompt); /* layers=pyramid */
 void cb_ref_sim_pyramid_prefill(struct slow *s, int prompt);
 void cb_ref_sim_reset(void);
+/* d2o_formula.c */
 void cb_ref_d2o(struct slow *s, int prompt);
 void cb_ref_d2o_printed(struct slow *s, int prompt);
 void cb_ref_d2o_code(struct slow *s, int prompt);
@@ -48,7 +50,7 @@ void cb_ref_d2o_by_values(struct slow *s, int prompt); /* similar=values */
 void cb_ref_d2o_by_each(struct slow *s, int prompt);
 void cb_ref_d2o_share(struct slow *s, int prompt);
 void cb_ref_d2o_gate(struct slow *s, int prompt);
-void cb_ref_d2o_paper(struct slow *s, int prompt); /* layers=paper,alpha=2 */
+void cb_ref_d2o_paper(struct slow *s, int prompt);  /* layers=paper,alpha=2 */
 void cb_ref_d2o_gate_5(struct slow *s, int prompt); /* alpha=5, 24 tokens */
 void cb_ref_d2o_first2(struct slow *s, int prompt);
 void cb_ref_d2o_late(struct slow *s, int prompt);
@@ -56,6 +58,7 @@ void cb_ref_d2o_average(struct slow *s, int prompt);
 void cb_ref_d2o_drop(struct slow *s, int prompt);
 void cb_ref_d2o_sinks(struct slow *s, int prompt);
 void cb_ref_d2o_values(struct slow *s, int prompt);
+void cb_ref_d2o_reset(void);
 void cb_ref_tova(struct slow *s, int prompt);
 /* pyramidinfer_formula.c: recent=0.1,decay=0.5,context=8,sink=2,weight=1.5,gen_decay=0.3; and
  * recent=0.25,decay=0.7,interval=2,context=0,block=5,keep=0.7 */
@@ -73,8 +76,14 @@ extern double cb_ref_gate_at;   /* d2o's */
 
 /* Tokens that are left in layer l, KV head h, ascending -> out, count. */
 int cb_ref_left(const struct slow *s, int l, int h, int *out);
+void cb_ref_drop(struct slow *s, int l, int h, int tok);
 /* Drops all but the first `sink` and the last `recent` */
 void cb_ref_drop_middle(struct slow *s, int l, int sink, int recent);
+/* Down to `keep`: the worst by score of what is neither among the first `sink` nor the last
+ * `recent` goes, one by one; of equals by `raw`, then the later. score, raw: [CB_REF_CAP] by token
+ */
+void cb_ref_drop_worst(struct slow *s, int l, int h, const double *score, const double *raw,
+                       int keep, int sink, int recent);
 /* Attention of query i to the first `sink` and the last `recent` tokens, mean over heads */
 double cb_ref_ends(const struct slow *s, int l, int i, int sink, int recent);
 /* What d2o's gate compares */

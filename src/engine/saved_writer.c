@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* saved_writer.c - a session to a file: its description and the areas of session_state.h. */
+#include "saved_writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/json_lenient.h"
+#include "in_step.h"
+#include "saved_about.h"
+#include "session_state.h"
+
+/* Of an area, only what the file that is continued lacks */
+static struct area rest_of(const struct cb_session *s, const struct area *a, int n_shared)
+{
+    const size_t skip = cb_session_area_of(s, a, n_shared);
+    struct area rest = *a;
+
+    rest.from += skip;
+    rest.at = (char *)a->at + skip;
+    rest.bytes -= skip;
+    return rest;
+}
+
+static int add_all(const struct cb_session *s, int n_shared, struct bank_writer *w)
+{
+    const int n_counts = cb_session_n_counts(s);
+    int32_t *counts = cb_calloc((size_t)n_counts, sizeof *counts);
+    struct area *a = NULL;
+    int n = 0, err = counts ? cb_session_areas(s, &a, &n) : CB_ENOMEM;
+
+    if (!err) {
+        cb_session_counts(s, counts);
+        err = cb_bank_writer_add(
+            w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
+    }
+    for (int i = 0; !err && i < n; i++) {
+        const struct area rest = rest_of(s, &a[i], n_shared);
+        err = cb_bank_writer_add(w, &rest);
+    }
+    free(counts);
+    free(a);
+    return err;
+}
+
+static int name_parent(json_t *about, const struct saved_how *how)
+{
+    char id[SAVED_HEX];
+    json_t *j;
+
+    if (!how->parent)
+        return CB_OK;
+    cb_saved_hex(how->parent->file.id, id);
+    j = json_pack("{s:s, s:s, s:i}", "file", cb_saved_name(how->parent->file.path), "id", id,
+                  "tokens", how->n_shared);
+    return json_object_set_new(about, "continues", j) ? cb_json_fail("bank") : CB_OK;
+}
+
+enum { BEGIN_TOKENS = 32, BEGIN_BYTES = 80 };
+
+/* The first words, by which people know a file again */
+static int name_begin(json_t *about, const struct cb_session *s)
+{
+    const int n = s->bank.n_seen < BEGIN_TOKENS ? (int)s->bank.n_seen : BEGIN_TOKENS;
+    cb_detokenizer *d;
+    struct buf words = { 0 };
+    json_t *j;
+
+    TRY(cb_detokenizer_new(s->model, 0, &d));
+    for (int i = 0; i < n && words.n < BEGIN_BYTES; i++) {
+        const char *text;
+        size_t len;
+        if (cb_detokenizer_push(d, s->token[i], &text, &len))
+            break;
+        for (size_t k = 0; k < len; k++) { /* blanks, line ends and controls as one blank */
+            const int blank = (unsigned char)text[k] <= ' ' || text[k] == 0x7f;
+            if (!blank || (words.n && words.s[words.n - 1] != ' '))
+                cb_buf_add(&words, blank ? " " : &text[k], 1);
+        }
+    }
+    cb_detokenizer_free(d);
+    j = words.failed ? NULL : cb_json_text(words.n ? words.s : "", words.n);
+    cb_buf_free(&words);
+    return !j || json_object_set_new(about, "begins", j) ? cb_json_fail("bank") : CB_OK;
+}
+
+int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
+{
+    struct bank_writer *w;
+    char *text;
+    int err;
+
+    TRY(name_parent(how->about, how));
+    text = cb_json_dumps(how->about, JSON_INDENT(2));
+    if (!text)
+        return cb_json_fail("bank");
+    err = cb_bank_writer_open(path, how->unsynced, &w);
+    if (!err)
+        err = add_all(s, how->parent ? how->n_shared : 0, w);
+    if (cb_session_check_files(s)) /* also the cause of a write that failed */
+        err = CB_EIO;
+    if (!err)
+        err = cb_bank_writer_finish(w, how->parent ? 2 : 1, text, strlen(text));
+    else
+        cb_bank_writer_abort(w);
+    free(text);
+    return err;
+}
+
+int cb_session_save(const cb_session *s, const char *path)
+{
+    struct saved_how how = { .about = NULL };
+    int err;
+
+    TRY(cb_in_step_alone(s, "save"));
+    TRY(cb_session_check_idle(s));
+    if (!cb_policy_is_listed(s->policy))
+        return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,
+                       s->policy->m->name);
+    TRY(cb_device_lock(s->dev));
+    err = cb_saved_about(s, &how.about);
+    if (!err)
+        err = name_begin(how.about, s);
+    if (!err)
+        err = cb_saved_write(s, path, &how);
+    cb_device_unlock(s->dev);
+    json_decref(how.about);
+    return err;
+}
