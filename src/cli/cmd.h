@@ -227,6 +227,8 @@ uint64_t cb_free_bytes(void);
 /* A plan, with that of a draft model or NULL, and what this machine has free */
 void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft);
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
+/* A note where the session's context is longer than the trained one */
+void cb_note_long_context(const struct engine *e);
 void cb_note_timings(const struct engine *e, const struct generation *g);
 
 #endif

@@ -157,3 +157,10 @@ int cb_context_begin(const struct opts *o, struct engine *e, int n_ctx, int32_t 
     e->n_begun = cb_session_len(e->session);
     return CB_OK;
 }
+
+void cb_note_long_context(const struct engine *e)
+{
+    if (e->n_ctx > e->info.n_ctx_train)
+        cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
+                    e->info.n_ctx_train);
+}

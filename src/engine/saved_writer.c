@@ -94,7 +94,9 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
     int err;
 
     TRY(name_parent(how->about, how));
+    TRY(name_begin(how->about, s));
     text = cb_json_dumps(how->about, JSON_INDENT(2));
+    (void)json_object_del(how->about, "begins"); /* others are compared with the description */
     if (!text)
         return cb_json_fail("bank");
     err = cb_bank_writer_open(path, how->unsynced, &w);
@@ -122,8 +124,6 @@ int cb_session_save(const cb_session *s, const char *path)
                        s->policy->m->name);
     TRY(cb_device_lock(s->dev));
     err = cb_saved_about(s, &how.about);
-    if (!err)
-        err = name_begin(how.about, s);
     if (!err)
         err = cb_saved_write(s, path, &how);
     cb_device_unlock(s->dev);

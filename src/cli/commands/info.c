@@ -288,6 +288,8 @@ static int model(const struct opts *o)
     if (!rc)
         rc = cb_engine_session(o, &e, cb_engine_policy(o, &e), cb_opt_int(o, ARG_CTX));
     if (!rc)
+        cb_note_long_context(&e);
+    if (!rc)
         rc = cb_session_plan(e.session, e.n_ctx, 0, &m);
     if (!rc)
         rc = count_types(e.path, &mix);

@@ -145,9 +145,7 @@ static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int
     if (!e->n_begun && !n)
         return cb_usage("prompt: none given, and bank %s is empty", cb_opt_text(o, ARG_BANK));
     TRY(cb_check_fit(e, n));
-    if (e->n_ctx > e->info.n_ctx_train)
-        cb_log_note("context %d is more than the %d that the model was trained for", e->n_ctx,
-                    e->info.n_ctx_train);
+    cb_note_long_context(e);
     TRY(cb_engine_sampling(o, e));
     if (cb_opt_flag(o, ARG_DRY_RUN))
         return (cb_ranks_n(e->team) > 1 ? cb_ranked_print_plan : cb_print_plan)(

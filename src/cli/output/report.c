@@ -175,7 +175,10 @@ void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
            mib(total(m) + (draft ? total(draft) : 0)));
     if (there)
         printf(" (%.1f MiB are free here)", mib(there));
-    printf("\ntokens a layer   %d to %d\n", m->kept_min, m->kept_max);
+    printf("\nnot counted      code and vocabulary (10 to 50 MiB), and pages of the model's file "
+           "while it "
+           "is opened\ntokens a layer   %d to %d\n",
+           m->kept_min, m->kept_max);
     if (m->at_most)
         printf("What the policy keeps depends on the text: the figures of the bank are a bound.\n");
     if (m->device_limit_bytes)
