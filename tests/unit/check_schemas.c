@@ -11,6 +11,7 @@
 #include "grammar/matcher.h"
 #include "kit/suite.h"
 #include "serve/answer_form.h"
+#include "serve/exchange.h"
 
 static int fits(const cb_grammar *g, const char *text)
 {
@@ -118,9 +119,10 @@ START_TEST(forced_calls)
         "\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
         "n\"}},\"$defs\":{\"n\":{\"type\":\"string\"}}}}}]";
     json_t *tools = json_loads(text, 0, NULL), *choice = json_string("required");
+    struct exchange x = { 0 }; /* which asks nobody for memory */
     cb_grammar *g;
 
-    ck_assert_msg(!cb_answer_form_call(choice, tools, &g), "%s", cb_error());
+    ck_assert_msg(!cb_answer_form_call(&x, choice, tools, &g), "%s", cb_error());
     ck_assert(fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":1,\"next\":{\"n\":2}}}"));
     ck_assert(fits(g, "{\"name\":\"say\",\"arguments\":{\"n\":\"x\"}}"));
     ck_assert(!fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":\"x\"}}"));
