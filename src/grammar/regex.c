@@ -21,6 +21,7 @@ struct regex {
     const char *text, *s, *end;
     const char *what; /* for messages */
     int depth;
+    int any_case; /* letters of ASCII stand for both cases */
 };
 
 static int bad(const struct regex *x, int status, const char *at, const char *why)
@@ -48,11 +49,32 @@ struct class
     size_t n, cap;
 };
 
-static int add(struct regex *x, struct class *c, uint32_t from, uint32_t to)
+static int add_range(struct regex *x, struct class *c, uint32_t from, uint32_t to)
 {
     TRY(cb_budget_grow(x->re->budget, (void **)&c->range, &c->cap, c->n + 1, sizeof *c->range));
     c->range[c->n++] = (struct char_range){ from, to };
     return CB_OK;
+}
+
+/* What from..to has of the letters first..first + 25, in the other case */
+static int add_other_case(struct regex *x, struct class *c, uint32_t from, uint32_t to,
+                          uint32_t first, int32_t shift)
+{
+    const uint32_t low = from > first ? from : first, last = first + 25;
+    const uint32_t high = to < last ? to : last;
+
+    return low > high ? CB_OK
+                      : add_range(x, c, (uint32_t)((int32_t)low + shift),
+                                  (uint32_t)((int32_t)high + shift));
+}
+
+static int add(struct regex *x, struct class *c, uint32_t from, uint32_t to)
+{
+    TRY(add_range(x, c, from, to));
+    if (!x->any_case)
+        return CB_OK;
+    TRY(add_other_case(x, c, from, to, 'a', 'A' - 'a'));
+    return add_other_case(x, c, from, to, 'A', 'a' - 'A');
 }
 
 static void drop(struct regex *x, struct class *c)
@@ -285,7 +307,7 @@ static int group_kind(struct regex *x, const char *start, int *look)
         return CB_OK;
     }
     return bad(x, CB_EUNSUPPORTED, start,
-               "of the groups with (? only (?: (?= (?! and names are known");
+               "of the groups with (? only (?: (?= (?! names, and (?i) in front are known");
 }
 
 static int group(struct regex *x, re_id *e)
@@ -482,6 +504,10 @@ int cb_regex(struct re *re, const char *text, size_t len, const char *what, int 
     re_id e;
     int rc;
 
+    if (ahead(&x, "(?i)")) { /* Python's way to say it */
+        x.s += 4;
+        x.any_case = 1;
+    }
     TRY(choice(&x, &e));
     if (x.s < x.end)
         return bad(&x, CB_EARG, x.s, "this ) has no beginning");

@@ -124,6 +124,8 @@ START_TEST(regex_texts)
         { "[\\]\\\\a-c-]", "]|\\|b|-", NULL, "d" },
         { "a|b|", "a|b|", NULL, "ab" },
         { "()", "", NULL, "a" },
+        { "(?i)ab[x-z]1", "abx1|ABZ1|aBy1", "Ab", "abw1" },
+        { "(?i)[^a]\\d", "b1|B2", "b", "a1|A1" },
     };
     cb_grammar *g;
 
