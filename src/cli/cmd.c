@@ -93,11 +93,36 @@ static int is_help(const char *arg)
     return !strcmp(arg, "--help") || !strcmp(arg, "-h") || !strcmp(arg, "help");
 }
 
+/* What programs with a store of models have a command for, or NULL */
+static const char *instead_of(const char *name)
+{
+    static const struct {
+        const char *name, *instead;
+    } known[] = {
+        { "pull", "a model is a GGUF file, fetched by other means; give it with -m" },
+        { "download", "a model is a GGUF file, fetched by other means; give it with -m" },
+        { "list", "'ctxbank serve --models FOLDER' offers the GGUF files of a folder" },
+        { "ls", "'ctxbank serve --models FOLDER' offers the GGUF files of a folder" },
+        { "models", "'ctxbank serve --models FOLDER' offers the GGUF files of a folder" },
+        { "show", "'ctxbank info -m FILE' shows a model" },
+        { "ps", "GET /api/ps of 'ctxbank serve' tells which models are loaded" },
+    };
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, known[i].name))
+            return known[i].instead;
+    return NULL;
+}
+
 static int unknown(int argc, char **argv)
 {
     const int grouped = member_name(argv[0], 0) != NULL;
-    const char *near;
+    const char *near, *instead = grouped ? NULL : instead_of(argv[0]);
 
+    if (instead) {
+        fprintf(stderr, "ctxbank: %s: no such command; %s\n", argv[0], instead);
+        return 2;
+    }
     if (grouped && (argc < 2 || is_help(argv[1])))
         return list_members(argv[0], argc < 2 ? stderr : stdout);
     near = grouped ? cb_name_nearest(argv[1], strlen(argv[1]), member_name, argv[0])
