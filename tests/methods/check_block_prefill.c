@@ -14,16 +14,8 @@
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
-enum {
-    BLOCK = KV_PREPACK,
-    N_LAYER = 2,
-    N_HEAD = 4,
-    N_KV = 2,
-    HD = 8,
-    N = 5 * BLOCK + 45,
-    N_BLOCK = 6,
-    NQ = N_HEAD * HD
-};
+enum { N_LAYER = 2, N_HEAD = 4, N_KV = 2, HD = 8, NQ = N_HEAD * HD };
+enum { BLOCK = KV_PREPACK, N = 5 * BLOCK + 45, N_BLOCK = 6 };
 
 static const struct hparams small = CB_TOY_SHAPE(N_LAYER, N_HEAD, N_KV, HD, HD, N);
 static const char *const devices[] = { "ref", "cpu" };
