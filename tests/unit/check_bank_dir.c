@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* check_bank_dir.c - a prompt that a folder remembers, whole or in part, is to the bit the prompt
  * computed as a whole; which prompts are found, and which files give way. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+
 #include "remembered.h"
 
 /* ---- what is found ---- */
@@ -258,6 +262,40 @@ START_TEST(a_limit_with_continued_files)
 }
 END_TEST
 
+static int n_seen, nth_old;
+static char old[8192];
+
+static void set_age(const char *file)
+{
+    const time_t at = time(NULL) - (n_seen == nth_old ? 5000 : 50);
+    const struct timespec t[2] = { { .tv_sec = at }, { .tv_sec = at } };
+
+    if (n_seen++ == nth_old)
+        snprintf(old, sizeof old, "%s", file);
+    ck_assert_int_eq(utimensat(AT_FDCWD, file, t, 0), 0);
+}
+
+/* Of files that are worth as much, the one goes that was not used for longest, whichever it is. */
+START_TEST(the_oldest_goes)
+{
+    const struct setting *r = &cb_setting[0];
+
+    for (nth_old = 0; nth_old < 3; nth_old++) {
+        for_files(".bank", drop);
+        open_dir(1 << 30);
+        for (int i = 1; i < 4; i++)
+            remember(r, prompt(i), 300);
+        ck_assert_int_eq(n_banks(), 3);
+        n_seen = 0;
+        for_files(".bank", set_age);
+        open_dir(bank_bytes() + 1000);
+        remember(r, prompt(4), 300);
+        ck_assert_int_eq(n_banks(), 3);
+        ck_assert_int_ne(access(old, F_OK), 0);
+    }
+}
+END_TEST
+
 /* Files of other names are not touched. */
 START_TEST(strangers)
 {
@@ -295,6 +333,7 @@ int main(void)
     tcase_add_test(c, orphans);
     tcase_add_test(c, a_limit);
     tcase_add_test(c, a_limit_with_continued_files);
+    tcase_add_test(c, the_oldest_goes);
     tcase_add_test(c, strangers);
     suite_add_tcase(s, c);
     return cb_suite_run(s);
