@@ -308,7 +308,7 @@ libtest_la_SOURCES = \
 	tests/kit/toy.c tests/kit/toy.h \
 	tests/kit/written.c tests/kit/written.h
 
-tests_unit_check_limits_SOURCES = tests/unit/check_limits.c
+tests_unit_check_limits_SOURCES = tests/unit/check_limits.c tests/unit/repeated.h
 tests_unit_check_limits_CFLAGS = $(check_cflags)
 tests_unit_check_limits_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc \
 	-Wl,--wrap=posix_memalign,--wrap=strdup
@@ -329,7 +329,7 @@ tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd)
 
-tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c
+tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c tests/unit/repeated.h
 tests_unit_check_grammar_CFLAGS = $(check_cflags)
 tests_unit_check_grammar_LDFLAGS = $(check_ldflags)
 

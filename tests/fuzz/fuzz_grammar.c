@@ -88,7 +88,7 @@ static void write_text(const cb_grammar *g, int is_json, const char *grammar)
 
 int cb_fuzz_grammar(enum grammar_kind kind, const uint8_t *data, size_t size)
 {
-    static const struct grammar_limits limits = { .memory_bytes = 16 << 20, .steps = 1 << 16 };
+    struct grammar_limits limits = { .steps = 1 << 16 };
     char *text;
     cb_grammar *g;
 
@@ -104,6 +104,7 @@ int cb_fuzz_grammar(enum grammar_kind kind, const uint8_t *data, size_t size)
     for (size_t i = 0; i < size; i++)
         state = (state ^ data[i]) * 0x100000001B3u;
     state |= 1;
+    limits.memory_bytes = (size_t)1 << (10 + draw(15)); /* it may end anywhere */
     if (!cb_grammar_new(kind, text, &limits, &g)) {
         for (int i = 0; i < 2; i++)
             write_text(g, kind == GRAMMAR_JSON_SCHEMA, text);

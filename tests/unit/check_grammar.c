@@ -9,6 +9,7 @@
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "kit/suite.h"
+#include "repeated.h"
 
 typedef int (*new_fn)(const char *text, cb_grammar **out);
 
@@ -314,19 +315,6 @@ END_TEST
 
 /* ---- hostile grammars and texts ---- */
 
-/* s repeated n times, in front of `rest` */
-static char *many(const char *s, size_t n, const char *front, const char *rest)
-{
-    const size_t len = strlen(s), a = strlen(front);
-    char *out = malloc(a + len * n + strlen(rest) + 1), *p = out + a;
-
-    memcpy(out, front, a);
-    for (size_t i = 0; i < n; i++, p += len)
-        memcpy(p, s, len);
-    memcpy(p, rest, strlen(rest) + 1);
-    return out;
-}
-
 static void refused(new_fn make, char *text, const char *why)
 {
     cb_grammar *g;
@@ -470,70 +458,6 @@ static int stop_at(void *user)
     return --*left <= 0;
 }
 
-struct purse {
-    size_t left, held;
-};
-
-static int pay(void *user, size_t bytes)
-{
-    struct purse *p = user;
-
-    if (bytes > p->left)
-        return CB_EFULL;
-    p->left -= bytes;
-    p->held += bytes;
-    return CB_OK;
-}
-
-/* Memory is asked for before it is taken, and what a grammar takes at its end was asked for. */
-START_TEST(memory_is_asked_for)
-{
-    char *text[] = { many("[a-z] \"b\"? ", 20000, "root ::= ", "\n"),
-                     many("{\"properties\":{\"a\":{\"maxLength\":3}}},", 2000, "{\"allOf\":[",
-                          "{}]}"),
-                     many("[a-z]b?", 20000, "", "") };
-
-    for (int kind = 0; kind < 3; kind++) {
-        struct purse rich = { .left = SIZE_MAX }, poor = { .left = 1 << 17 };
-        struct grammar_limits limits = { .hold = pay, .user = &rich };
-        cb_grammar *g;
-        ck_assert_msg(!cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g), "%s",
-                      cb_error());
-        ck_assert_uint_gt(rich.held, cb_grammar_bytes(g) / 2);
-        ck_assert_uint_gt(rich.held, 1 << 17);
-        cb_grammar_free(g);
-        limits.user = &poor;
-        ck_assert_int_eq(cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g),
-                         CB_EFULL);
-        ck_assert_ptr_null(g);
-        free(text[kind]);
-    }
-}
-END_TEST
-
-/* Wherever memory is refused, the reading ends. */
-START_TEST(memory_is_refused_anywhere)
-{
-    char *text[] = { many("[a-z] \"b\"? x ", 1000, "root ::= ", "\nx ::= \"b\"\n"),
-                     many("{\"properties\":{\"a\":{\"pattern\":\"^a.b$\"}}},", 60, "{\"allOf\":[",
-                          "{}]}"),
-                     many("[a-z]b?(c|d.)", 1000, "", "") };
-
-    for (int kind = 0; kind < 3; kind++) {
-        int rc = CB_EUNSUPPORTED, n = 0;
-        for (size_t bytes = 64; rc; bytes += bytes / 64 + 8, n++) {
-            const struct grammar_limits limits = { .memory_bytes = bytes };
-            cb_grammar *g;
-            rc = cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g);
-            ck_assert_msg(!rc || rc == CB_EUNSUPPORTED, "%zu: %s", bytes, cb_error());
-            cb_grammar_free(g);
-        }
-        ck_assert_int_gt(n, 100);
-        free(text[kind]);
-    }
-}
-END_TEST
-
 /* Each reader ends at each limit, which the error names, and when it is told to stop. */
 START_TEST(limits)
 {
@@ -658,8 +582,6 @@ int main(void)
     tcase_add_test(t, grammars_that_are_too_ambiguous);
     tcase_add_test(t, many_members);
     tcase_add_test(t, many_sets);
-    tcase_add_test(t, memory_is_asked_for);
-    tcase_add_test(t, memory_is_refused_anywhere);
     tcase_add_test(t, limits);
     tcase_add_test(t, long_lines);
     tcase_add_test(t, long_texts);

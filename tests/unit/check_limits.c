@@ -13,11 +13,13 @@
 #include "base/err.h"
 #include "base/number.h"
 #include "ctxbank.h"
+#include "grammar/grammar.h"
 #include "kit/folder.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "policy/policy.h"
+#include "repeated.h"
 
 /* ---- memory that runs out ---- */
 
@@ -238,6 +240,70 @@ START_TEST(numbers_in_any_locale)
 }
 END_TEST
 
+struct purse {
+    size_t left, held;
+};
+
+static int pay(void *user, size_t bytes)
+{
+    struct purse *p = user;
+
+    if (bytes > p->left)
+        return CB_EFULL;
+    p->left -= bytes;
+    p->held += bytes;
+    return CB_OK;
+}
+
+/* Memory is asked for before it is taken, and what a grammar takes at its end was asked for. */
+START_TEST(memory_is_asked_for)
+{
+    char *text[] = { many("[a-z] \"b\"? ", 20000, "root ::= ", "\n"),
+                     many("{\"properties\":{\"a\":{\"maxLength\":3}}},", 2000, "{\"allOf\":[",
+                          "{}]}"),
+                     many("[a-z]b?", 20000, "", "") };
+
+    for (int kind = 0; kind < 3; kind++) {
+        struct purse rich = { .left = SIZE_MAX }, poor = { .left = 1 << 17 };
+        struct grammar_limits limits = { .hold = pay, .user = &rich };
+        cb_grammar *g;
+        ck_assert_msg(!cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g), "%s",
+                      cb_error());
+        ck_assert_uint_gt(rich.held, cb_grammar_bytes(g) / 2);
+        ck_assert_uint_gt(rich.held, 1 << 17);
+        cb_grammar_free(g);
+        limits.user = &poor;
+        ck_assert_int_eq(cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g),
+                         CB_EFULL);
+        ck_assert_ptr_null(g);
+        free(text[kind]);
+    }
+}
+END_TEST
+
+/* Wherever memory is refused, the reading ends. */
+START_TEST(memory_is_refused_anywhere)
+{
+    char *text[] = { many("[a-z] \"b\"? x ", 1000, "root ::= ", "\nx ::= \"b\"\n"),
+                     many("{\"properties\":{\"a\":{\"pattern\":\"^a.b$\"}}},", 60, "{\"allOf\":[",
+                          "{}]}"),
+                     many("[a-z]b?(c|d.)", 1000, "", "") };
+
+    for (int kind = 0; kind < 3; kind++) {
+        int rc = CB_EUNSUPPORTED, n = 0;
+        for (size_t bytes = 64; rc; bytes += bytes / 64 + 8, n++) {
+            const struct grammar_limits limits = { .memory_bytes = bytes };
+            cb_grammar *g;
+            rc = cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g);
+            ck_assert_msg(!rc || rc == CB_EUNSUPPORTED, "%zu: %s", bytes, cb_error());
+            cb_grammar_free(g);
+        }
+        ck_assert_int_gt(n, 100);
+        free(text[kind]);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("limits");
@@ -246,6 +312,8 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_test(c, no_memory_is_not_wrong_usage);
     tcase_add_test(c, grammars_without_memory);
+    tcase_add_test(c, memory_is_asked_for);
+    tcase_add_test(c, memory_is_refused_anywhere);
     tcase_add_test(c, heads_that_are_too_large);
     tcase_add_test(c, kivi_of_a_huge_context);
     tcase_add_test(c, weights_next_to_nothing);
