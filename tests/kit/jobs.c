@@ -7,9 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kit/tiny.h"
 #include "kit/toy.h"
 
 /* ---- orders ---- */
+
+cb_model *cb_jobs_model(void)
+{
+    struct tiny t = cb_tiny_small("qwen2");
+
+    t.n_layer = 4;
+    t.n_embd = 128;
+    t.hd = 32;
+    t.type = DT_Q5_1;
+    return cb_toy_model(&t, "cpu", 2);
+}
 
 struct job_order cb_jobs_order(const int32_t *ids, int n, int n_out)
 {

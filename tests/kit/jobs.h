@@ -9,6 +9,9 @@
 
 enum { JOBS_CTX = 400 }; /* context of all sessions */
 
+/* The model that jobs are given to, on two threads */
+cb_model *cb_jobs_model(void);
+
 /* The prompt ids[n], n_out tokens without an end of the model's own, seed 7 */
 struct job_order cb_jobs_order(const int32_t *ids, int n, int n_out);
 /* draft: tokens a draft, of answers that are written alone */

@@ -205,3 +205,35 @@ const int32_t *cb_toy_text(const struct cb_model *m)
         t[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)m->hp.n_vocab);
     return t;
 }
+
+cb_model *cb_toy_open_file(const char *path, const struct cb_model_params *p)
+{
+    cb_model *m;
+    const int err = cb_model_open(path, p, &m);
+
+    if (err == CB_EUNSUPPORTED && strstr(cb_error(), "instruction set")) {
+        ck_assert_str_ne(p->isa, "scalar");
+        return NULL;
+    }
+    ck_assert_msg(!err, "%s", cb_error());
+    return m;
+}
+
+cb_session *cb_toy_exact_session(cb_model *m, int n_ctx, int chunk)
+{
+    const struct cb_session_params p = {
+        .n_ctx = n_ctx, .chunk = chunk, .type_k = "f32", .type_v = "f32"
+    };
+    cb_session *s;
+
+    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    return s;
+}
+
+void cb_toy_all_refused(cb_model *m, const char *const (*bad)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct cb_session_params p = { .policy = bad[i][0] };
+        cb_toy_refused(m, &p, bad[i][1]);
+    }
+}

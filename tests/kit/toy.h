@@ -21,6 +21,13 @@ struct toy {
         .hd = (channels), .n_ff = 32, .n_vocab = 16, .n_ctx_train = (tokens), .n_rot = (rotated)   \
     }
 
+/* Opens a model file; NULL: this machine or this build lacks the ISA of p, which is not scalar */
+cb_model *cb_toy_open_file(const char *path, const struct cb_model_params *p);
+/* A session of policy full with f32 keys and values */
+cb_session *cb_toy_exact_session(cb_model *m, int n_ctx, int chunk);
+/* Each policy bad[i][0] is refused, and the error has bad[i][1]. */
+void cb_toy_all_refused(cb_model *m, const char *const (*bad)[2], size_t n);
+
 /* Random rows for n_tok tokens from a seed: in [-1, 1), in the order of the scripts that compute
  * the formulas (all queries, then keys, then values; layer, head, token). Fails the test if the
  * session does not open. */

@@ -544,10 +544,7 @@ START_TEST(bad_options_are_refused)
     const struct tiny t = deep("qwen2");
     struct cb_model *m = cb_toy_model(&t, "cpu", 1);
 
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        const struct cb_session_params p = { .policy = bad[i][0] };
-        cb_toy_refused(m, &p, bad[i][1]);
-    }
+    cb_toy_all_refused(m, bad, sizeof bad / sizeof *bad);
     cb_model_close(m);
 }
 END_TEST

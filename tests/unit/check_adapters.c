@@ -14,6 +14,7 @@
 #include "kit/recipe.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
+#include "kit/toy.h"
 
 static const struct {
     const char *device, *isa;
@@ -40,26 +41,8 @@ static cb_model *open_model(const char *path, int device, const struct cb_adapte
                                        .isa = devices[device].isa,
                                        .adapters = x,
                                        .n_adapter = n };
-    cb_model *m;
-    const int err = cb_model_open(path, &p, &m);
 
-    if (err == CB_EUNSUPPORTED && strstr(cb_error(), "instruction set")) {
-        ck_assert_str_ne(devices[device].isa, "scalar");
-        return NULL;
-    }
-    ck_assert_msg(!err, "%s", cb_error());
-    return m;
-}
-
-static cb_session *open_session(cb_model *m, int chunk)
-{
-    const struct cb_session_params p = {
-        .n_ctx = 64, .chunk = chunk, .type_k = "f32", .type_v = "f32"
-    };
-    cb_session *s;
-
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    return s;
+    return cb_toy_open_file(path, &p);
 }
 
 /* ---- PyTorch ---- */
@@ -125,7 +108,7 @@ START_TEST(logits_are_those_of_pytorch)
     read_vector(&v);
     m = open_both(_i);
     for (int i = 0; m && i < 3; i++) {
-        cb_session *s = open_session(m, chunk[i]);
+        cb_session *s = cb_toy_exact_session(m, 64, chunk[i]);
         v.n_compared = 0;
         if (i < 2)
             ck_assert_msg(!cb_session_prefill(s, v.ids, v.n, &how), "%s", cb_error());
@@ -156,14 +139,14 @@ START_TEST(batches)
     read_vector(&v);
     m = open_both(_i);
     for (int i = 0; m && i < N; i++) {
-        s[i] = open_session(m, 0);
+        s[i] = cb_toy_exact_session(m, 64, 0);
         ck_assert(!cb_session_prefill(s[i], v.ids, 3 + i, NULL));
         next[i] = v.ids[20 + i];
     }
     if (m)
         ck_assert_msg(!cb_decode_batch(s, next, N), "%s", cb_error());
     for (int i = 0; m && i < N; i++) {
-        alone = open_session(m, 0);
+        alone = cb_toy_exact_session(m, 64, 0);
         ck_assert(!cb_session_prefill(alone, v.ids, 3 + i, NULL));
         ck_assert(!cb_session_decode(alone, next[i]));
         ck_assert_mem_eq(cb_session_logits(alone), cb_session_logits(s[i]), bytes);
@@ -289,7 +272,7 @@ static void make_files(const struct recipe *r, const char *base, const char *ada
 /* Logits after a prompt and a decoded token -> out[2][n_vocab] */
 static void logits_of(cb_model *m, const struct recipe *r, float *out)
 {
-    cb_session *s = open_session(m, 16);
+    cb_session *s = cb_toy_exact_session(m, 64, 16);
     const size_t n = (size_t)cb_n_vocab(m);
 
     ck_assert_msg(!cb_session_prefill(s, r->ids, r->n - 1, NULL), "%s", cb_error());
@@ -371,7 +354,7 @@ START_TEST(banks_belong_to_the_adapters)
         int err;
         if (i == 0) {
             cb_model *with = open_scaled(1);
-            s = open_session(with, 0);
+            s = cb_toy_exact_session(with, 64, 0);
             ck_assert(!cb_session_prefill(s, v.ids, v.n, NULL));
             ck_assert_msg(!cb_session_save(s, bank), "%s", cb_error());
             cb_session_close(s);

@@ -17,13 +17,7 @@ static cb_model *model;
 
 static void setup(void)
 {
-    struct tiny t = cb_tiny_small("qwen2");
-
-    t.n_layer = 4;
-    t.n_embd = 128;
-    t.hd = 32;
-    t.type = DT_Q5_1;
-    model = cb_toy_model(&t, "cpu", 2);
+    model = cb_jobs_model();
 }
 
 static void teardown(void)

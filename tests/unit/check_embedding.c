@@ -13,6 +13,7 @@
 #include "kit/recipe.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
+#include "kit/toy.h"
 
 static const char *const names[] = { "llama", "mistral", "qwen2tied" };
 static const char *const pools[] = { "mean", "cls", "last" };
@@ -30,26 +31,8 @@ static cb_model *open_model(const char *path, int device)
     const struct cb_model_params p = { .n_threads = 2,
                                        .device = devices[device].device,
                                        .isa = devices[device].isa };
-    cb_model *m;
-    const int err = cb_model_open(path, &p, &m);
 
-    if (err == CB_EUNSUPPORTED && strstr(cb_error(), "instruction set")) {
-        ck_assert_str_ne(devices[device].isa, "scalar");
-        return NULL;
-    }
-    ck_assert_msg(!err, "%s", cb_error());
-    return m;
-}
-
-static cb_session *open_session(cb_model *m, int chunk)
-{
-    const struct cb_session_params p = {
-        .n_ctx = MOST, .chunk = chunk, .type_k = "f32", .type_v = "f32"
-    };
-    cb_session *s;
-
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    return s;
+    return cb_toy_open_file(path, &p);
 }
 
 /* Numbers of a JSON list -> x; returns how many */
@@ -106,7 +89,7 @@ START_TEST(embeddings_are_those_of_pytorch)
     snprintf(path, sizeof path, "%s/tiny-%s.gguf", cb_recipe_folder(), name);
     m = open_model(path, _i % N_DEVICES);
     for (int i = 0; m && i < 2; i++) {
-        cb_session *s = open_session(m, chunk[i]);
+        cb_session *s = cb_toy_exact_session(m, MOST, chunk[i]);
         for (int pool = 0; pool < 3; pool++)
             compare(s, json_object_get(all, name), pool);
         cb_session_close(s);
@@ -147,7 +130,7 @@ START_TEST(pooling_of_the_file)
     for (int file = -1; file <= 3; file++) {
         struct cb_embedding how = { CB_POOL_MODEL, 0 };
         cb_model *m = open_model(save(file, -1, 1), 1);
-        cb_session *s = open_session(m, 0);
+        cb_session *s = cb_toy_exact_session(m, MOST, 0);
         struct cb_model_info info;
         float own[1024], asked[1024];
         cb_model_get_info(m, &info);
@@ -199,7 +182,7 @@ START_TEST(models_without_embeddings)
     ck_assert_msg(strstr(cb_error(), "an encoder") != NULL, "%s", cb_error());
     cb_folder_remove();
     m = open_model(save(4, -1, 1), 1); /* it ranks */
-    s = open_session(m, 0);
+    s = cb_toy_exact_session(m, MOST, 0);
     ck_assert_int_eq(cb_session_embed(s, ids, 2, NULL, out), CB_EUNSUPPORTED);
     ck_assert_msg(strstr(cb_error(), "ranks") != NULL, "%s", cb_error());
     ck_assert(!cb_session_embed(s, ids, 2, &(struct cb_embedding){ CB_POOL_MEAN, 0 }, out));
@@ -219,7 +202,7 @@ START_TEST(bad_arguments)
 {
     const struct cb_prefill both = { .logits = no_logits, .states = no_logits };
     cb_model *m = open_model(save(-1, -1, 1), 1);
-    cb_session *s = open_session(m, 0);
+    cb_session *s = cb_toy_exact_session(m, MOST, 0);
     int32_t ids[MOST + 1] = { 5, 6 };
     float out[1024];
 

@@ -12,6 +12,7 @@
 
 #include "ctxbank.h"
 #include "kit/tiny.h"
+#include "kit/toy.h"
 
 static const char *const names[] = {
     "llama", "llama3.1", "linear", "mistral", "qwen2", "qwen2tied"
@@ -33,27 +34,8 @@ static cb_model *open_model(const char *path, int device, int n_threads)
     const struct cb_model_params p = { .n_threads = n_threads,
                                        .device = devices[device].device,
                                        .isa = devices[device].isa };
-    cb_model *m;
-    int err;
 
-    err = cb_model_open(path, &p, &m);
-    if (err == CB_EUNSUPPORTED && strstr(cb_error(), "instruction set")) {
-        ck_assert_str_ne(devices[device].isa, "scalar");
-        return NULL;
-    }
-    ck_assert_msg(!err, "%s", cb_error());
-    return m;
-}
-
-static cb_session *open_session(cb_model *m, int chunk)
-{
-    const struct cb_session_params p = {
-        .n_ctx = 64, .chunk = chunk, .type_k = "f32", .type_v = "f32"
-    };
-    cb_session *s;
-
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
-    return s;
+    return cb_toy_open_file(path, &p);
 }
 
 /* ---- vectors ---- */
@@ -131,7 +113,7 @@ static void check_prefill(int which, int chunk, int n_threads)
     read_vector(name, &v);
     cb_model_get_info(m, &info);
     ck_assert_int_eq(info.n_vocab, v.n_vocab);
-    s = open_session(m, chunk);
+    s = cb_toy_exact_session(m, 64, chunk);
     ck_assert_msg(!cb_session_prefill(s, v.ids, v.n, &how), "%s", cb_error());
     ck_assert_msg(v.worst < tolerance, "%s on %s %s: off by %g", name, devices[device].device,
                   devices[device].isa ? devices[device].isa : "", v.worst);
@@ -167,7 +149,7 @@ START_TEST(token_by_token)
     if (!m)
         return;
     read_vector(name, &v);
-    s = open_session(m, 0);
+    s = cb_toy_exact_session(m, 64, 0);
     for (int i = 0; i < v.n; i++) {
         ck_assert_msg(!cb_session_decode(s, v.ids[i]), "%s", cb_error());
         compare(&v, i, cb_session_logits(s));
@@ -197,7 +179,7 @@ static float *run(const char *path, int device)
     if (!m)
         return NULL;
     cb_model_get_info(m, &info);
-    s = open_session(m, 0);
+    s = cb_toy_exact_session(m, 64, 0);
     for (int i = 0; i < N_TOKENS; i++)
         ids[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)info.n_vocab);
     ck_assert_msg(!cb_session_prefill(s, ids, N_TOKENS - 3, NULL), "%s", cb_error());
