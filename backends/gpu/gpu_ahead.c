@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_ahead.c - rows of the bank that the next layer will read whole, copied while this one
- * computes: into pages of the mirror that neither layer uses, some behind each product, in the
+ * computes: into pages of the mirror that neither layer uses, some after each product, in the
  * second queue. */
 #include "gpu_ahead.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-enum { PRODUCTS = 6 }; /* of a layer, behind which rows are sent */
+enum { PRODUCTS = 6 }; /* of a layer, after which rows are sent */
 
 /* Rows of one area that are to come */
 struct stretch {
@@ -20,7 +20,7 @@ struct gpu_ahead {
     struct stretch *s; /* [n] */
     int n, at;         /* at: that from which pages come next */
     int pages, left;   /* that the layer has, -1: not known; that may still come */
-    int share;         /* that come behind a product */
+    int share;         /* that come after a product */
 };
 
 void cb_gpu_rows_ahead_close(struct gpu *g)

@@ -355,7 +355,7 @@ struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
 
 /* ---- what is stored ---- */
 
-/* Makes room for a row behind all others. 0: there is none. */
+/* Makes room for a row after all others. 0: there is none. */
 static int append(struct gpu_chosen *c, int row)
 {
     if (c->lacks)

@@ -49,7 +49,7 @@ void cb_gpu_say(struct gpu *g, int bit, const char *text)
 
 /* ---- pieces of memory ---- */
 
-/* The first block that ends behind p */
+/* The first block that ends after p */
 static int block_at(const struct gpu *g, const void *p)
 {
     int lo = 0, hi = g->n_block;

@@ -175,7 +175,7 @@ uint64_t cb_gpu_mirror_takes(const struct gpu *g, uint64_t rows)
 
 /* ---- areas ---- */
 
-/* The first area that ends behind p */
+/* The first area that ends after p */
 static int area_at(const struct gpu_mirror *m, const void *p)
 {
     int lo = 0, hi = m->n_area;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_stream.c - weights that the host has, copied for a prompt one layer ahead. There are two
  * buffers (gpu_share.c says of which size): while a layer multiplies by the weights of one, those
- * of the next layer go into the other, one behind each product, in the second queue. All chunks of
+ * of the next layer go into the other, one after each product, in the second queue. All chunks of
  * a layer find them. */
 #include "gpu_stream.h"
 

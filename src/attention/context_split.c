@@ -174,7 +174,7 @@ void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t
 
 /* ---- whose work ---- */
 
-/* The first token of piece p of the prompt; the piece behind the last one begins at its end. */
+/* The first token of piece p of the prompt; the piece after the last one begins at its end. */
 static int piece(const struct context_split *x, int p)
 {
     return (int)((int64_t)p * x->n_feed / ((int64_t)x->n_step * x->n));

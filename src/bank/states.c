@@ -155,7 +155,7 @@ static int least(const struct states *s, int end)
     return best;
 }
 
-/* Adds a checkpoint at `at`, behind all others. NULL: the limit allows none, or no memory */
+/* Adds a checkpoint at `at`, after all others. NULL: the limit allows none, or no memory */
 static struct state_point *add(struct states *s, int at)
 {
     struct state_point *p;

@@ -54,7 +54,7 @@ void cb_json_set(json_t **object, const char *key, json_t *x)
     keep_if(object, json_object_set_new(*object, key, x));
 }
 
-/* Behind the quote at s[at]: behind its string */
+/* After the quote at s[at]: after its string */
 static size_t string_end(const char *s, size_t at, size_t n)
 {
     while (++at < n && s[at] != '"')

@@ -224,7 +224,7 @@ static size_t escape(const char *s, size_t n, size_t i, struct buf *out)
     return n - i > 1 ? 2 : 1;
 }
 
-/* The string whose quote is at s[i] -> the place behind it */
+/* The string whose quote is at s[i] -> the place after it */
 static size_t string(const char *s, size_t n, size_t i, struct buf *out)
 {
     cb_buf_add(out, s + i++, 1);
@@ -258,7 +258,7 @@ static int in_number(char c)
     return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
 }
 
-/* The number at s[i] -> the place behind it. One beyond 64 bits becomes a real. */
+/* The number at s[i] -> the place after it. One beyond 64 bits becomes a real. */
 static size_t number(const char *s, size_t n, size_t i, struct buf *out)
 {
     size_t end = i, digits;

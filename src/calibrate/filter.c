@@ -142,7 +142,7 @@ int cb_filter_best(const double *at, int n_layer, int n_dense, struct filter_set
     return out->n;
 }
 
-/* Adds the set's other filters behind the n so far, all ways; the best of them -> out */
+/* Adds the set's other filters after the n so far, all ways; the best of them -> out */
 static void add_filters(const double *at, int n_layer, int most, const struct filter_set *set,
                         struct filter_set *out)
 {
@@ -157,7 +157,7 @@ static void add_filters(const double *at, int n_layer, int most, const struct fi
             *out = x;
         return;
     }
-    for (int f = last + 2; f < n_layer; f++) { /* behind the layer that waits */
+    for (int f = last + 2; f < n_layer; f++) { /* after the layer that waits */
         struct filter_set x = *set;
         x.layer[x.n++] = f;
         add_filters(at, n_layer, most, &x, out);

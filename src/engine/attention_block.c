@@ -201,7 +201,7 @@ static enum index_part index_part(const struct rows *r, int l)
     return part;
 }
 
-/* Queries and keys of the index heads; the key lies behind the last head. */
+/* Queries and keys of the index heads; the key lies after the last head. */
 static void rotate_index(const struct rows *r, const struct layer *y, enum index_part part)
 {
     struct cb_session *s = r->s[0];

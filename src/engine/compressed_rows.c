@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* compressed_rows.c - attention over compressed rows before and behind the op. A token's row is key
+/* compressed_rows.c - attention over compressed rows before and after the op. A token's row is key
  * and value in one, so what a head reads is rotated as keys are: rotating it back by the query's
  * position leaves numbers that depend on distances alone. The output's matrix is in two: a matrix
  * of low rank for each group of heads, and one for all of them. */

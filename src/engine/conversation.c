@@ -17,7 +17,7 @@ int cb_chat_text(const cb_model *m, const struct cb_chat *how, const struct cb_m
     return CB_OK;
 }
 
-/* Keeps the ranges of the messages' own text that lie behind the first `from` bytes, counted from
+/* Keeps the ranges of the messages' own text that lie after the first `from` bytes, counted from
  * there. Returns their number. */
 static int own_from(struct chat_text *t, size_t from)
 {

@@ -80,7 +80,7 @@ int cb_detokenizer_push(cb_detokenizer *d, int32_t id, const char **text, size_t
         TRY(grow(d, n));
         cb_tok_piece(d->tok, id, special, d->piece, n);
     }
-    if (n && !d->begun) { /* behind a special token, the text's first space is still to come */
+    if (n && !d->begun) { /* after a special token, the text's first space is still to come */
         skip = (d->flags & CB_TOK_WHOLE) && cb_tok_space_prefix(d->tok) && *d->piece == ' ';
         d->begun = !cb_tok_is_special(d->tok, id);
     }

@@ -72,7 +72,7 @@ static void undo(struct cb_session *s)
     s->n_prefill_exact = 0; /* the last block may have been unpacked */
 }
 
-/* A prompt that began behind `from` tokens is complete. */
+/* A prompt that began after `from` tokens is complete. */
 static void end_prompt(struct cb_session *s, int from)
 {
     s->bank.prompt_end = s->bank.n_seen;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* latent_rows.c - latent attention before and behind the op. A row is n_rot numbers that rotate,
+/* latent_rows.c - latent attention before and after the op. A row is n_rot numbers that rotate,
  * and the latent. The logit of a head's unrotated query with a key that the head would make of the
  * latent, q . (U latent), is that of U^T q with the latent itself: so a query becomes its rotated
  * part and U^T q, and all heads attend to the rows as they are. What a head has read, a mean of

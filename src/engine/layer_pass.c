@@ -14,7 +14,7 @@
 #include "streams.h"
 
 /* What block i of layer y reads -> *in: w.norm, or the residual stream itself where its norm, w,
- * stands behind it. Several streams are mixed. */
+ * stands after it. Several streams are mixed. */
 static int block_in(const struct rows *r, const struct norm *w, const struct layer *y, int i,
                     int bits, const float **in)
 {

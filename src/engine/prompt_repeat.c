@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* prompt_repeat.c - the request to repeat is the paper's: the user asks for the context, or for the
- * part behind its last tokens so far; then the assistant's turn begins, and the piece follows. */
+ * part after its last tokens so far; then the assistant's turn begins, and the piece follows. */
 #include "prompt_repeat.h"
 
 #include <stdlib.h>

@@ -220,7 +220,7 @@ static int fill_first(const struct saved_bank *b, struct cb_session *s, const st
     return n > before ? read_area(f, i, n - (size_t)before, s, (char *)a->at + before) : CB_OK;
 }
 
-/* What the file itself has of an area comes last: mapped pages end behind the others. */
+/* What the file itself has of an area comes last: mapped pages end after the others. */
 static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, const struct area *a)
 {
     const struct bank_area *f = &b->file.area[i];

@@ -384,7 +384,7 @@ static double exam_options(const char *pred, const char *gold)
     return named == right ? 1 : named & ~right & ALL_OPTIONS ? 0 : 0.25;
 }
 
-/* The whole number behind "The answer is", or in the last word with a digit of the first paragraph
+/* The whole number after "The answer is", or in the last word with a digit of the first paragraph
  * -> its digits, count */
 static size_t answered(const char *s, char (*digits)[32])
 {

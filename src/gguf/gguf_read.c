@@ -139,7 +139,7 @@ int cb_gguf_array(const struct gguf *g, const char *key, enum gguf_type elem,
 
 struct gguf_str cb_gguf_array_str(const struct gguf_kv *kv, uint64_t i)
 {
-    const uint64_t at = kv->str_at[i] + sizeof(uint64_t); /* behind the length */
+    const uint64_t at = kv->str_at[i] + sizeof(uint64_t); /* after the length */
 
     return (struct gguf_str){ (const char *)kv->data + at, (size_t)(kv->str_at[i + 1] - at) };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* number_digits.c - numbers as an automaton over their digits. A state is how many digits are left
- * before the point or have come behind it, whether the digits so far are those of the lower and of
+ * before the point or have come after it, whether the digits so far are those of the lower and of
  * the upper bound, and, with a step, what they leave modulo it. */
 #include "number_digits.h"
 
@@ -13,7 +13,7 @@
 enum {
     WHOLE = 18,      /* digits before the point of numbers without a bound, */
     MOST_WHOLE = 40, /* and of those with one */
-    FRACTION = 16,   /* digits behind it */
+    FRACTION = 16,   /* digits after it */
     MOST_STATES = 20000,
     MOST_LISTED = 500,
     DEAD = -1
@@ -22,7 +22,7 @@ enum {
 struct state {
     int8_t whole;     /* digits before the point; with neither bound tight: those that are left */
     int8_t at;        /* digits so far */
-    int8_t behind;    /* 1: behind the point */
+    int8_t behind;    /* 1: after the point */
     int8_t low, high; /* 1: the digits are the bound's */
     int64_t rest;     /* of what they stand for, modulo the step */
 };
@@ -30,7 +30,7 @@ struct state {
 struct numbers {
     struct rules *r;
     struct number_bound low, high; /* of the number without its sign */
-    int fraction;                  /* digits behind the point, at most */
+    int fraction;                  /* digits after the point, at most */
     int64_t unit;                  /* the step times 10^scale; 0: none */
     int scale;
     struct known {
@@ -77,7 +77,7 @@ static int64_t ten_to(int k, int64_t unit)
     return x;
 }
 
-/* Digits that are still to come, with those behind the point that a multiple may have */
+/* Digits that are still to come, with those after the point that a multiple may have */
 static int left(const struct numbers *n, const struct state *t)
 {
     return t->behind ? n->scale - (t->at - t->whole) : t->whole - t->at + n->scale;
@@ -184,7 +184,7 @@ static int any_digits(struct numbers *n, const struct state *t)
 /* What may follow in state t -> l, empty if nothing can */
 static int follow(struct numbers *n, const struct state *t, int is_first, struct ex_list *l)
 {
-    const int come = t->at - t->whole; /* behind the point */
+    const int come = t->at - t->whole; /* after the point */
 
     if (!t->low && !t->high && !n->unit && !is_first) {
         cb_ex_add(n->r, l, any_digits(n, t));

@@ -62,7 +62,7 @@ static int fail(struct re *x, int status)
     return x->none;
 }
 
-/* Copies more[n] behind an array; *a: where it lies */
+/* Copies more[n] after an array; *a: where it lies */
 static int store(struct re *x, void **to, size_t *used, size_t *cap, const void *more, size_t n,
                  size_t size, int32_t *a)
 {

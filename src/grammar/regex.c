@@ -173,7 +173,7 @@ static int code(struct regex *x, int n, const char *start, uint32_t *c)
     return CB_OK;
 }
 
-/* The character of an escape; x->s is behind the backslash */
+/* The character of an escape; x->s is after the backslash */
 static int escape(struct regex *x, uint32_t *c)
 {
     static const char from[] = "trnfv0", to[] = "\t\r\n\f\v";

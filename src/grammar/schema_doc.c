@@ -331,7 +331,7 @@ static int number(struct reader *p, struct sval *v)
 
 static int value(struct reader *p, struct sval *v);
 
-/* The members of v, an object or an array, behind its bracket */
+/* The members of v, an object or an array, after its bracket */
 static int members(struct reader *p, struct sval *v)
 {
     const char end = v->kind == SVAL_OBJECT ? '}' : ']';

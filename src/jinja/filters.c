@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* filters.c - what may stand behind `|`: texts, numbers, JSON. */
+/* filters.c - what may stand after `|`: texts, numbers, JSON. */
 #include "filters.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ FILTER(string)
     return cb_jto_str(r, v, out);
 }
 
-/* Words as this filter sees them begin behind a blank, '-' or an opening bracket, not behind every
+/* Words as this filter sees them begin after a blank, '-' or an opening bracket, not after every
  * character that is not a letter. */
 FILTER(title)
 {

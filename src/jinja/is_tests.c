@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* is_tests.c - what may stand behind `is`. */
+/* is_tests.c - what may stand after `is`. */
 #include "jcase.h"
 #include "native.h"
 

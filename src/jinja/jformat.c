@@ -27,7 +27,7 @@ static size_t number(const struct jstr *s, size_t i, int *out)
     return i;
 }
 
-/* Behind a '%'; returns where the text goes on */
+/* After a '%'; returns where the text goes on */
 static size_t read_spec(const struct jstr *s, size_t i, struct spec *f)
 {
     size_t n = 0;
@@ -86,7 +86,7 @@ static int repeat(struct jout *o, const char *s, size_t n)
     return CB_OK;
 }
 
-/* `text` behind its sign, in a field of the width asked for */
+/* `text` after its sign, in a field of the width asked for */
 static int put_field(struct jout *o, const struct spec *f, const char *sign, struct jstr text)
 {
     const size_t n = strlen(sign) + cb_jchars(text.s, text.n);

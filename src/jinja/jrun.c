@@ -69,7 +69,7 @@ void *cb_jalloc(struct jrun *r, size_t n, size_t size)
     }
     if (add_block(r, bytes) < 0)
         return NULL;
-    if (b && r->block == b) /* a block of its own stands behind the newest */
+    if (b && r->block == b) /* a block of its own stands after the newest */
         return b->next->at;
     r->block->n += bytes;
     return r->block->at + r->block->n - bytes;

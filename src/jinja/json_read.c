@@ -54,7 +54,7 @@ static int hex4(struct reader *p, uint32_t *c)
     return CB_OK;
 }
 
-/* Behind \u. A surrogate without its other half becomes U+FFFD. */
+/* After \u. A surrogate without its other half becomes U+FFFD. */
 static int unicode(struct reader *p, struct jout *o)
 {
     uint32_t c, low;
@@ -88,7 +88,7 @@ static int escape(struct reader *p, struct jout *o)
     return cb_jout_bytes(o, plain + (l - letter), 1, 1);
 }
 
-static int read_str(struct reader *p, struct jv *out) /* behind the quote */
+static int read_str(struct reader *p, struct jv *out) /* after the quote */
 {
     struct jout o = { .r = p->r };
 

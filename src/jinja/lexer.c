@@ -88,7 +88,7 @@ static int put_data(struct lexer *x, size_t from, size_t to, char sign, int own_
     return CB_OK;
 }
 
-/* Behind the end of a tag: '-' strips all blanks that follow, a tag {% or {# without a sign the end
+/* After the end of a tag: '-' strips all blanks that follow, a tag {% or {# without a sign the end
  * of its line. */
 static void end_tag(struct lexer *x, size_t to, char sign, int own_line)
 {
@@ -164,7 +164,7 @@ static int hex(const char *s, const char *end, int digits, uint32_t *c)
     return *c < 0x110000 && (*c < 0xD800 || *c > 0xDFFF);
 }
 
-/* An escape of Python's behind a backslash at s: its text to buf; returns the bytes read, 0 = none
+/* An escape of Python's after a backslash at s: its text to buf; returns the bytes read, 0 = none
  * known */
 static size_t unescape(const char *s, const char *end, char *buf, size_t *n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* members.c - what stands behind a dot or between brackets: attributes, methods, elements. Methods
+/* members.c - what stands after a dot or between brackets: attributes, methods, elements. Methods
  * that change a list or a dict are not there, as in the sandbox that these templates are made for.
  */
 #include "members.h"

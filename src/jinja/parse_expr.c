@@ -186,7 +186,7 @@ static int parse_primary(struct parser *p, struct node **out)
     return CB_OK;
 }
 
-/* ---- what stands behind a value ---- */
+/* ---- what stands after a value ---- */
 
 static int parse_arg(struct parser *p, struct node **out)
 {
@@ -203,7 +203,7 @@ static int parse_arg(struct parser *p, struct node **out)
     return cb_jparse_expr(p, &n->a);
 }
 
-/* Behind '(' */
+/* After '(' */
 static int parse_args(struct parser *p, struct node **out)
 {
     struct node_list l = { 0 };

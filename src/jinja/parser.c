@@ -85,7 +85,7 @@ static int parse_set(struct parser *p, struct node *n)
     return body_until(p, "endset", &n->kids);
 }
 
-/* Parameters behind '(' */
+/* Parameters after '(' */
 static int parse_params(struct parser *p, struct node **out)
 {
     struct node_list l = { 0 };

@@ -140,7 +140,7 @@ static int unknown_family(const struct cb_model *m, struct gguf_str s)
                    cb_gguf_path(m->gguf), (int)(s.n < 40 ? s.n : 40), s.s, list);
 }
 
-/* Encoders, of a known family or not, say that their tokens see those behind them. */
+/* Encoders, of a known family or not, say that their tokens see those after them. */
 static int check_causal(const struct cb_model *m, struct gguf_str arch)
 {
     char key[128];

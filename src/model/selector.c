@@ -69,7 +69,7 @@ static int of_input(struct binder *b, int l, struct selector *x)
                           &x->k_norm.w);
 }
 
-/* Which layers have one -> *out: all, those behind the leading dense ones, or those whose keys are
+/* Which layers have one -> *out: all, those after the leading dense ones, or those whose keys are
  * compressed, by *ratio */
 static int has(const struct cb_model *m, int l, const struct layer *y, int *ratio, int *out)
 {

@@ -209,7 +209,7 @@ static int no_setting(const struct policy *p, const char *name, size_t n)
                             name, list);
 }
 
-/* The next pair of "key=value,..." -> its length; *at moves behind it, and becomes NULL at the end
+/* The next pair of "key=value,..." -> its length; *at moves after it, and becomes NULL at the end
  */
 static size_t next_pair(const char **at, const char **pair)
 {

@@ -13,14 +13,14 @@
 /* In the strings of a row: */
 #define BOS "\1" /* the model's token for the beginning of a text */
 #define EOS "\2" /* the token for its end */
-#define GAP "\3" /* a space, unless the tokenizer itself puts one behind a special token */
+#define GAP "\3" /* a space, unless the tokenizer itself puts one after a special token */
 
 enum { SYSTEM, USER, ASSISTANT };
 enum { TRIM_ASSISTANT = 1 << ASSISTANT, TRIM_ALL = 7 };
 
 struct chat_form {
     const char *name;
-    const char *mark[3]; /* the model's own template contains each; behind '!': does not */
+    const char *mark[3]; /* the model's own template contains each; after '!': does not */
     enum { BOS_IF_ASKED, BOS_ALWAYS } bos; /* if asked: if the model's own template names it */
     enum { OWN_TURN, FIRST_TURN, LAST_TURN } system; /* or in front of a user text */
     int trim;               /* bits: the roles whose texts are trimmed of blanks */
@@ -138,7 +138,7 @@ static int own_template(const struct gguf *g, char **out)
             c = s.s[++i];
             c = c == 'n' ? '\n' : c;
         }
-        if (c) /* a NUL would hide the marks behind it */
+        if (c) /* a NUL would hide the marks after it */
             (*out)[n++] = c;
     }
     return CB_OK;
@@ -158,7 +158,7 @@ static struct gguf_str token_at(const struct gguf *g, const char *key, const cha
     return s;
 }
 
-/* The space behind a special token, where the model's template writes one. SentencePiece itself
+/* The space after a special token, where the model's template writes one. SentencePiece itself
  * puts it there (tok_spm.c) unless the file turns that off; the text must not repeat it. */
 static const char *gap(const struct gguf *g, const char *own)
 {

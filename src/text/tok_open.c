@@ -388,7 +388,7 @@ static int32_t special_within(const struct tok *t, const char *text, size_t own,
     return special_at(t, text, own, control);
 }
 
-/* 1: the blank at text[i], behind the mark `id`, is the space that the tokenizer itself puts behind
+/* 1: the blank at text[i], after the mark `id`, is the space that the tokenizer itself puts after
  * a special token. Templates write it for tokenizers that do not. */
 static int drops_space(const struct tok_work *w, int32_t id, const char *text, size_t i, size_t len,
                        size_t *b)

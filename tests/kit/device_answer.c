@@ -61,7 +61,7 @@ static void note_chosen(const struct cb_session *s, struct answer_chosen *c)
     c->n = n;
 }
 
-/* The next n tokens of a text without an end, and the logits behind them */
+/* The next n tokens of a text without an end, and the logits after them */
 static void feed(struct cb_session *s, int from, int n, float *logits)
 {
     const int32_t *text = cb_toy_text(s->model);

@@ -10,7 +10,7 @@
 
 struct setting {
     const char *policy, *type, *prefill;
-    int keeps; /* can timelines be cut? 1: anywhere behind the first prompt; 2: there, but what was
+    int keeps; /* can timelines be cut? 1: anywhere after the first prompt; 2: there, but what was
                   quantised stays so; 0: not where slots were dropped or measured; -1: not where
                   slots were dropped */
 };

@@ -271,7 +271,7 @@ START_TEST(scores_are_of_what_was_read)
 }
 END_TEST
 
-/* Policies that score every query of a prompt drop tokens behind a sparse one as well. */
+/* Policies that score every query of a prompt drop tokens after a sparse one as well. */
 START_TEST(evicting_behind_a_sparse_prompt)
 {
     static const char *const policy[] = { "h2o:budget=20", "d2o:budget=20",

@@ -528,7 +528,7 @@ START_TEST(a_pyramid_of_computed_tokens)
     for (int l = 0; l < 32; l++)
         sum += p->m->slots(p, l, 4096, 0);
     ck_assert_double_eq_tol(sum / (32 * 4096.0), 0.765747, 1e-6);
-    /* 819 generated tokens are recent; of each 16 behind them layer 0 keeps 14, layer 31 one */
+    /* 819 generated tokens are recent; of each 16 after them layer 0 keeps 14, layer 31 one */
     ck_assert_int_eq(p->m->slots(p, 0, 4096, 819 + 31), 4096 + 819 + 31 - 2);
     ck_assert_int_eq(p->m->slots(p, 31, 4096, 819 + 32), 1541 + 819 + 32 - 30);
     cb_policy_close(p);

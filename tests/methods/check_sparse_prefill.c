@@ -283,7 +283,7 @@ START_TEST(bad_options_are_refused)
 }
 END_TEST
 
-/* Which layer's choice each layer reads: wait= layers behind a filter layer read everything. */
+/* Which layer's choice each layer reads: wait= layers after a filter layer read everything. */
 START_TEST(layers_that_wait)
 {
     static const struct {
@@ -312,7 +312,7 @@ START_TEST(layers_that_wait)
 }
 END_TEST
 
-/* A prompt that reads a part has other keys behind: it is shared with nobody. */
+/* A prompt that reads a part has other keys later: it is shared with nobody. */
 START_TEST(a_sparse_prompt_is_not_shared)
 {
     struct cb_model *m = deep(1);

@@ -216,7 +216,7 @@ END_TEST
 
 /* ---- budgets ---- */
 
-/* A share of a short prompt that leaves no room behind the sinks: the newest token stays. */
+/* A share of a short prompt that leaves no room after the sinks: the newest token stays. */
 START_TEST(sinks_that_fill_the_budget)
 {
     struct completion t;

@@ -150,7 +150,7 @@ START_TEST(attention)
 END_TEST
 
 /* Prompts on CUDA devices of both kinds: all sizes of heads, types, shares of query heads, with
- * windows and caps, in chunks of any length behind other tokens */
+ * windows and caps, in chunks of any length after other tokens */
 START_TEST(prompts)
 {
     static const int n_tok[] = { 1, 3, 16, 33, 64, 70 }, past[] = { 0, 1, 31, 64, 150, 7, 100 };

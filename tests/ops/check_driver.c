@@ -176,7 +176,7 @@ START_TEST(kernels_that_do_not_load)
 }
 END_TEST
 
-/* A session behind a prompt, whose next token searches sketches */
+/* A session after a prompt, whose next token searches sketches */
 static struct cb_session *searching(struct cb_model *m)
 {
     const struct cb_session_params p = { .n_ctx = 256, .policy = "sieve:budget=16,recent=8" };

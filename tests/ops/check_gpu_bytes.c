@@ -161,7 +161,7 @@ START_TEST(bytes_of_chosen_slots)
 }
 END_TEST
 
-/* The formula of OmniKV's paper, without what is there already: layers behind the filter layers x
+/* The formula of OmniKV's paper, without what is there already: layers after the filter layers x
  * chosen tokens, and no more loads than there are filter layers. */
 START_TEST(bytes_of_two_filters)
 {
@@ -205,7 +205,7 @@ START_TEST(bytes_of_searched_slots)
 }
 END_TEST
 
-/* The logits of tokens CUT on, behind the first three; with `cut` those between were cut off. */
+/* The logits of tokens CUT on, after the first three; with `cut` those between were cut off. */
 static float *answer_after(struct cb_model *m, const char *policy, int cut)
 {
     enum { PROMPT = 380, STAYS = 3, CUT = 12 };

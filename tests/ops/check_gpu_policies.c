@@ -86,7 +86,7 @@ static int goes_by_place(const char *policy)
     return 0;
 }
 
-/* Logits behind other tokens are those of another context, and a policy may have chosen otherwise
+/* Logits after other tokens are those of another context, and a policy may have chosen otherwise
  * in an earlier step, or merged otherwise. */
 static double allowed(const cb_session *s, const char *policy, const char *type, double other)
 {

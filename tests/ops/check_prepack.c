@@ -235,7 +235,7 @@ START_TEST(a_prompt_reads_what_is_prepacked_before_it)
 }
 END_TEST
 
-/* Only the first entries of prepacked blocks are read, as where tokens are left out that lie behind
+/* Only the first entries of prepacked blocks are read, as where tokens are left out that lie after
  * them. */
 START_TEST(a_run_ends_in_a_prepacked_block)
 {

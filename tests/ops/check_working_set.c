@@ -225,7 +225,7 @@ START_TEST(rows_of_streamed_layers)
 }
 END_TEST
 
-/* A prompt behind others finds their rows on the device, in a working set with room for two layers,
+/* A prompt after others finds their rows on the device, in a working set with room for two layers,
  * of which the second comes while the first computes. */
 START_TEST(rows_of_two_layers)
 {

@@ -13,7 +13,7 @@ struct fault {
     const char *says;    /* a part of cb_error() */
 };
 
-/* A session whose device is lost, in a prompt or in the first token behind it */
+/* A session whose device is lost, in a prompt or in the first token after it */
 struct loss {
     const char *setting;
     uint64_t working_set;
@@ -29,7 +29,7 @@ struct driver_faults {
     const struct fault *opening; /* no device is opened; they end with setting NULL */
     const struct fault *op;      /* an add fails; the device goes on */
     const struct loss *loss;
-    /* said of a device that was lost: the copy behind the kernel, memory, anything in a session */
+    /* said of a device that was lost: the copy after the kernel, memory, anything in a session */
     const char *lost_copy, *lost_memory, *lost;
     const char *no_kernel,
         *no_launch;          /* settings: no text loads; no kernel starts, for want of memory */

@@ -508,7 +508,7 @@ START_TEST(a_text_cannot_spell_marks)
 }
 END_TEST
 
-/* What is behind a turn's end is the same alone as in the whole; the border may lie within a text.
+/* What is after a turn's end is the same alone as in the whole; the border may lie within a text.
  */
 START_TEST(the_rest_of_a_conversation)
 {

@@ -225,7 +225,7 @@ START_TEST(recalls_by_hand)
 }
 END_TEST
 
-/* The largest head chooses, the mean of the heads is the score, and tokens behind the candidates
+/* The largest head chooses, the mean of the heads is the score, and tokens after the candidates
  * count for neither: head 0 is .5 .3 .2 | 0, head 1 (.1 .1 .2 | .6) / .4. */
 START_TEST(heads_and_candidates)
 {
@@ -290,7 +290,7 @@ START_TEST(the_best_set_is_best)
 }
 END_TEST
 
-/* The paper's sets: a quarter of 28 layers reads everything, the layer behind each filter too. */
+/* The paper's sets: a quarter of 28 layers reads everything, the layer after each filter too. */
 START_TEST(the_papers_set_is_best)
 {
     enum { L = 28 };

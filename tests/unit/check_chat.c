@@ -47,7 +47,7 @@ static const struct row {
     const char *own;
     struct cb_chat how;
     int from, to, ask; /* all[from..to) */
-    const char *want;  /* or, behind '!', part of the error */
+    const char *want;  /* or, after '!', part of the error */
 } rows[] = {
     { LOOP, { NULL, NULL }, 1, 2, 1, "<|im_start|>user=U;>" },
     { LOOP,
@@ -216,7 +216,7 @@ static int ids_of(const cb_model *m, const char *form, const char *text, int32_t
     return n;
 }
 
-/* A template's space behind a special token is the one that the tokenizer puts there itself; where
+/* A template's space after a special token is the one that the tokenizer puts there itself; where
  * it puts none, and in a message, it stays. */
 START_TEST(space_behind_a_mark)
 {

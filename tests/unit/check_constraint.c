@@ -260,7 +260,7 @@ START_TEST(ends_and_faults)
     a = cb_sampler_pick(s, x);
     ck_assert_int_ne(a, ends[0]);
     cb_sampler_accept(s, a);
-    for (int i = 0; i < 3; i++) { /* behind the end of the text only ends of turns */
+    for (int i = 0; i < 3; i++) { /* after the end of the text only ends of turns */
         ck_assert_int_eq(cb_token_is_end(m, cb_sampler_pick(s, x)), 1);
         cb_sampler_accept(s, cb_sampler_pick(s, x));
     }

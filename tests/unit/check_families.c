@@ -192,7 +192,7 @@ static void turns(struct test *r, cb_model *m, const char *name, int device)
     cb_session_close(s);
 }
 
-/* Two sessions of different lengths: one is a token behind. */
+/* Two sessions of different lengths: one is a token shorter. */
 static void batches(struct test *r, cb_model *m, const char *name, int device)
 {
     cb_session *s[2] = { open_session(r, m, 0, NULL), open_session(r, m, 0, NULL) };

@@ -290,7 +290,7 @@ static void same_kivi(const struct kv_kivi *q)
 }
 
 /* The plain device reads the host's memory, so late rows go there before it runs, and what they
- * replace comes back behind it. */
+ * replace comes back after it. */
 static void swap_late(int back)
 {
     for (int k = 0; k < far.n_late; k++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* check_quantize.c - a model in another type has the same metadata, every weight rounded once, and
- * still runs; a failure leaves no file behind. */
+ * still runs; a failure leaves no file. */
 #include <check.h>
 #include <dirent.h>
 #include <math.h>

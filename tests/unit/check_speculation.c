@@ -345,7 +345,7 @@ END_TEST
 
 START_TEST(longest_match_wins)
 {
-    /* 1 2 3 occurs three times; the second time behind 9 8, as at the end */
+    /* 1 2 3 occurs three times; the second time after 9 8, as at the end */
     static const int32_t t[] = { 5,  1, 2, 3, 40, 9,  8, 1, 2, 3, 41,
                                  42, 6, 1, 2, 3,  43, 9, 8, 1, 2, 3 };
     const int n = sizeof t / sizeof *t;

@@ -49,7 +49,7 @@ static void close_two(struct two *p)
     free(p);
 }
 
-/* n tokens behind the others: x[n][N_KV][hd] are the keys of layer l, and twice them its values */
+/* n tokens after the others: x[n][N_KV][hd] are the keys of layer l, and twice them its values */
 static void append(struct two *p, int l, const float *x, int n)
 {
     const int row = N_KV * p->hd;

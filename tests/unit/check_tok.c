@@ -182,7 +182,7 @@ static size_t noise(char *s, size_t most, uint32_t *seed)
     return n;
 }
 
-/* smollm's vocabulary lacks bytes, qwen2's texts are normalised, "spm" puts a space behind the
+/* smollm's vocabulary lacks bytes, qwen2's texts are normalised, "spm" puts a space after the
  * user-defined tokens and the control tokens that no noise here makes. */
 START_TEST(no_byte_is_lost)
 {

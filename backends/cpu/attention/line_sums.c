@@ -89,7 +89,7 @@ static void add_lse(const struct job *job, struct item *x, int r, int from, int 
     x->lse[r] = max + log2f(sum);
 }
 
-/* Entry j is on the diagonal `last query's entry` - (j + queries behind r), which descends with j:
+/* Entry j is on the diagonal `last query's entry` - (j + queries after r), which descends with j:
  * sums of diagonals are collected in the order of j. */
 static void add_sums(const struct job *job, struct item *x, int r, int from, int n, const float *s)
 {

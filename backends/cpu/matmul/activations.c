@@ -83,7 +83,7 @@ static void transpose(const float *x, size_t width, size_t n_in, float *out)
             out[k * width + i] = x[i * n_in + k];
 }
 
-/* A tile's tokens one behind the other; the thread's work space holds a copy where they are apart
+/* A tile's tokens one after the other; the thread's work space holds a copy where they are apart
  */
 static const float *adjacent(const struct pass *p, int set, int tile, int thread)
 {

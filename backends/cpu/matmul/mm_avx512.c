@@ -334,7 +334,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
 }
 
 /* Prefetches the b-th block of the chunk at w. While a batch multiplies a block, the hardware
- * prefetcher falls behind: hence all lines. Behind the end of `groups` adjacent groups come the
+ * prefetcher falls behind: hence all lines. After the end of `groups` adjacent groups come the
  * next ones. */
 INLINE void prefetch_batch(enum dtype t, int groups, const uint8_t *w, size_t step,
                            const uint8_t *end, int b)

@@ -342,7 +342,7 @@ FUNCTION uint value_word(WITH_OPTIONS GLOBAL const struct run *run, struct place
     return pack_f16_limited(value_number(OPTIONS run, v, c), value_number(OPTIONS run, v, c + 1));
 }
 
-/* Channels that rows in LOCAL memory have, with 0 behind the last */
+/* Channels that rows in LOCAL memory have, with 0 after the last */
 FUNCTION int padded(int hd)
 {
     return (hd + 15) / 16 * 16;
@@ -663,7 +663,7 @@ FUNCTION struct entry find_entry(GLOBAL const struct run *run, int j, int lo, in
     return e;
 }
 
-/* A query as sums of two halves: to[MAX_HD / 2] and, `FQ` steps behind, what is left; returns by
+/* A query as sums of two halves: to[MAX_HD / 2] and, `FQ` steps further what is left; returns by
  * what both are divided. */
 FUNCTION float split_query(WITH_OPTIONS GLOBAL const float *q, IN_LOCAL uint *to)
 {

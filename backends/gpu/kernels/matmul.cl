@@ -16,7 +16,7 @@
 #define Q5_K 9
 #define Q6_K 10
 
-/* Elements behind the end of a row count as 0. */
+/* Elements after the end of a row count as 0. */
 FUNCTION void unpack_float(WITH_OPTIONS bytes_t row, int n_in, int b, float *w)
 {
     for (int i = 0; i < 32; i++) {
@@ -107,7 +107,7 @@ FUNCTION void unpack(WITH_OPTIONS bytes_t row, int n_in, int b, float *w)
         unpack_q6_k(row, b, w);
 }
 
-/* One 32-element piece of x; elements behind the end count as 0. */
+/* One 32-element piece of x; elements after the end count as 0. */
 FUNCTION float dot32(const float *w, GLOBAL const float *x, int n)
 {
     float sum = 0.0f;
@@ -170,7 +170,7 @@ FEW(few_8, 8)
 
 /* ---- prompts ---- */
 
-/* Four elements of a row of x; those behind its end count as 0. */
+/* Four elements of a row of x; those after its end count as 0. */
 FUNCTION float4 four_of(GLOBAL const float *row, int n_in, int i)
 {
     if (i + 4 <= n_in)

@@ -400,7 +400,7 @@ KERNEL void sketch_count(GLOBAL const struct search *s, GLOBAL const ushort *ran
         found[(long)kv * (s->k + 1)] = end_[2];
 }
 
-/* Piece GROUP(0) of KV head GROUP(1): its chosen slots, behind those of the pieces before it ->
+/* Piece GROUP(0) of KV head GROUP(1): its chosen slots, after those of the pieces before it ->
  * found[n_kv][1 + k]. An item has PIECE / SEARCH_ITEMS adjacent tokens. */
 KERNEL void sketch_pick(GLOBAL const struct search *s, GLOBAL const ushort *rank,
                         GLOBAL const int *part, GLOBAL const int *end, int n_piece,

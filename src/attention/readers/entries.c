@@ -185,14 +185,14 @@ static void clear(struct attention *a, void *state)
     cut(a, state, 0);
 }
 
-/* Rows of the window that a checkpoint behind n tokens has */
+/* Rows of the window that a checkpoint after n tokens has */
 static int n_window(const struct attention *a, int l, int n)
 {
     return min_int(n, a->model->layer[l].window - 1);
 }
 
 /* Slots before those rows, less whole splits: attention sums the slots of a split together, so the
- * rows must come back to the places that they had. It stands behind the rows. */
+ * rows must come back to the places that they had. It stands after the rows. */
 static float *place(const struct attention *a, int l)
 {
     return cb_states_past(&a->bank->states, l) + cb_window_floats(&a->model->layer[l]) - 1;
@@ -252,7 +252,7 @@ static void fed(struct attention *a, int n)
     cb_states_generated(&b->states, b->n_seen);
 }
 
-/* The rows of the window before position n become the store's, behind rows that nobody reads. */
+/* The rows of the window before position n become the store's, after rows that nobody reads. */
 static int window_back(struct attention *a, int l, int n, int32_t *pos, float *none)
 {
     struct store *st = &a->bank->store[l];

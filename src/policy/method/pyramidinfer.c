@@ -99,7 +99,7 @@ static int pass(struct policy *p, int l, void *state, const struct scores *s, in
     return m == n ? n : cb_keep_top(s->s + before, NULL, n, m, sink, 1 + last_of(p, fed), out);
 }
 
-/* A block begins behind the last slot that an earlier one has left. Each of its tokens is weighed
+/* A block begins after the last slot that an earlier one has left. Each of its tokens is weighed
  * by the same number of queries, the last ones before the block is thinned out: so the first token
  * of a block starts to count `block` queries after its own, the next one a query earlier. */
 static void add(struct policy *p, int l, const struct st *st, const struct scores *s, int first)
