@@ -14,7 +14,7 @@ libcore_la_SOURCES += \
 	src/base/json_lenient.c src/base/json_lenient.h \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
-	src/base/page_guard.c src/base/page_guard.h \
+	src/base/linux_flags.h src/base/page_guard.c src/base/page_guard.h \
 	src/base/plain_text.c src/base/plain_text.h \
 	src/base/encoding.c src/base/encoding.h \
 	src/base/random.c src/base/random.h \

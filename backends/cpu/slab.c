@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/err.h"
+#include "base/linux_flags.h"
 
 struct slab {
     struct slab *next;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "err.h"
+#include "linux_flags.h"
 
 static int io_error(const struct new_file *f)
 {

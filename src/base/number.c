@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if __has_include(<xlocale.h>) /* strtod_l() outside of Linux */
+#include <xlocale.h>
+#endif
 
 double cb_number(const char *text, char **end)
 {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "err.h"
+#include "linux_flags.h"
 
 struct guarded_range {
     atomic_int taken;

@@ -11,6 +11,7 @@
 #include "bank/pages.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/linux_flags.h"
 #include "base/suggest.h"
 #include "cpu/matmul/provider.h"
 

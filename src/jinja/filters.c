@@ -131,7 +131,7 @@ FILTER(indent)
     return CB_OK;
 }
 
-FILTER(truncate)
+FILTER(shorten)
 {
     struct jstr end = cb_jtext("...").str, s;
     const int kill = cb_jarg_true(a, 1, "killwords", 0);
@@ -418,7 +418,7 @@ static const struct jentry filters[] = {
     { "lower", lower },   { "upper", upper },       { "capitalize", capitalize },
     { "title", title },   { "trim", trim },         { "string", string },
     { "safe", string },   { "replace", replace },   { "center", center },
-    { "indent", indent }, { "truncate", truncate }, { "wordcount", wordcount },
+    { "indent", indent }, { "truncate", shorten },  { "wordcount", wordcount },
     { "escape", escape }, { "e", escape },          { "format", format },
     { "abs", absolute },  { "int", to_int },        { "float", to_float },
     { "round", rounded }, { "default", otherwise }, { "d", otherwise },

@@ -3,8 +3,10 @@
 #include "own_host.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 
 /* "NAME:PORT", "[ADDRESS]:PORT", or without a port -> out. 0: it is no such text. */
 static int name_of(const char *host, char *out, size_t cap)

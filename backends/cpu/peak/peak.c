@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/linux_flags.h"
 #include "cpu/kern.h"
 #include "kern_peak.h"
 

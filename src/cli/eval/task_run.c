@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/linux_flags.h"
 #include "base/new_file.h"
 #include "cli/output/log.h"
 #include "cli/output/plot.h"
