@@ -148,7 +148,7 @@ static int open(struct attention *a, void **state)
     return open_states(a);
 }
 
-static void close(struct attention *a, void *state)
+static void close_stores(struct attention *a, void *state)
 {
     struct entries *x = state;
 
@@ -432,7 +432,7 @@ const struct reader cb_reader_entries = {
     .no_choice = "the model's layers read rows that stand for several tokens",
     .claims = claims,
     .open = open,
-    .close = close,
+    .close = close_stores,
     .clear = clear,
     .work_bytes = work_bytes,
     .cut = cut,
