@@ -110,7 +110,7 @@ START_TEST(as_a_loop_by_hand)
         const int most = seed % 2 ? 1000 : 20;
         int ended;
         const int want = by_hand(s, x, most, &a, &ended);
-        ck_assert_int_eq(cb_session_generate(t, y, most, take, &b), want);
+        ck_assert_int_eq(cb_session_generate(t, y, most, take_text, &b), want);
         ck_assert_uint_eq(a.len, b.len);
         ck_assert(!memcmp(a.text, b.text, a.len));
         ck_assert_int_eq(cb_session_len(t), cb_session_len(s));
@@ -133,7 +133,7 @@ START_TEST(the_caller_stops_it)
     cb_session *s = after_prompt();
     cb_sampler *x = sampler_of(0, 1);
     struct answer a = { .stop_at = 3 };
-    const int n = cb_session_generate(s, x, 60, take, &a);
+    const int n = cb_session_generate(s, x, 60, take_text, &a);
 
     ck_assert_int_ge(n, 3);
     ck_assert_int_lt(n, 60);
