@@ -277,19 +277,23 @@ static enum calls_status tagged_name(struct calls *c, struct call_text *t)
     return t->s[t->i] == '{' ? cb_call_arguments(c, t, c->name) : CALLS_NONE;
 }
 
-/* x = f(...) in Python: t behind the name x; 1: t stands before f */
+/* x = f(...) in Python: t stands after the name x; 1: t stands before f. t->partial: what comes
+ * next decides. */
 static int assigned(struct call_text *t)
 {
     struct call_text at = *t;
 
     cb_call_blanks(&at);
-    if (!cb_call_skip(&at, "=") || cb_call_at(&at, "="))
-        return 0;
-    cb_call_blanks(&at);
-    if (at.i == at.n || !cb_call_is_name(at.s[at.i]))
-        return 0;
-    t->i = at.i;
-    return 1;
+    if (cb_call_skip(&at, "=") && !cb_call_at(&at, "=")) {
+        cb_call_blanks(&at);
+        if (at.i < at.n && cb_call_is_name(at.s[at.i])) {
+            t->i = at.i;
+            return 1;
+        }
+        at.partial |= at.i == at.n && !at.ended;
+    }
+    t->partial |= at.partial;
+    return 0;
 }
 
 /* A name, and what tells how its arguments are written */
@@ -303,6 +307,8 @@ static enum calls_status name_head(struct calls *c, struct call_text *t, int cal
             t->i++;
         to = t->i;
     } while (c->form->open[0] == '`' && to > from && assigned(t));
+    if (t->partial)
+        return more(t);
     if (to == from || to - from >= CALL_NAME)
         return CALLS_NONE;
     memcpy(c->name, t->s + from, to - from);
