@@ -9,9 +9,12 @@
 #include "grammar_budget.h"
 #include "readers.h"
 
+/* Without memory there is no node at all: what is made of none is refused later. */
 static const struct re_node *at(const struct re *x, re_id id)
 {
-    return &x->node[id];
+    static const struct re_node none;
+
+    return x->node ? &x->node[id] : &none;
 }
 
 static int is_list(int op)
