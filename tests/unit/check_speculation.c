@@ -176,16 +176,13 @@ START_TEST(the_text_without_drafts)
 }
 END_TEST
 
-/* A layer that chooses for others keeps a list of slots for each token of a draft, one that chooses
- * by guessed queries keeps these. */
+/* A layer that chooses for others keeps a list of slots for each token of a draft. Guessed queries are
+ * counted from the start, for the longest draft. */
 START_TEST(work_space_is_planned)
 {
     enum { GEN = 10, DRAFT = 16 };
     cb_session *s = after_prompt(policies[_i], "f16");
-    const size_t row = (size_t)(model->hp.n_head * model->hp.hd);
-    const size_t more = !strncmp(policies[_i], "omnikv", 6)      ? PROMPT + GEN
-                        : !strncmp(policies[_i], "infinigen", 9) ? row
-                                                                 : 0;
+    const size_t more = !strncmp(policies[_i], "omnikv", 6) ? PROMPT + GEN : 0;
     struct cb_memory before, with;
     cb_speculation *x;
 
