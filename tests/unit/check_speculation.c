@@ -176,8 +176,8 @@ START_TEST(the_text_without_drafts)
 }
 END_TEST
 
-/* A layer that chooses for others keeps a list of slots for each token of a draft. Guessed queries are
- * counted from the start, for the longest draft. */
+/* A layer that chooses for others keeps a list of slots for each token of a draft. Guessed queries
+ * are counted from the start, for the longest draft. */
 START_TEST(work_space_is_planned)
 {
     enum { GEN = 10, DRAFT = 16 };
