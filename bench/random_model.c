@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/number.h"
+#include "base/splitmix.h"
 #include "gguf/dtype.h"
 #include "gguf/gguf_write.h"
 
@@ -48,22 +49,13 @@ static void fail(const char *file, int line, const char *why)
     exit(1);
 }
 
-/* splitmix64 (Steele et al. 2014), and the sum of twelve uniform numbers */
-static uint64_t draw(uint64_t *s)
-{
-    uint64_t x = *s += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
+/* The sum of twelve uniform numbers */
 static float normal(uint64_t *s)
 {
     float sum = -6;
 
     for (int i = 0; i < 3; i++)
-        for (uint64_t x = draw(s), k = 0; k < 4; k++, x >>= 16)
+        for (uint64_t x = cb_splitmix(s), k = 0; k < 4; k++, x >>= 16)
             sum += (float)(x & 0xffff) / 65536;
     return sum;
 }
@@ -274,7 +266,7 @@ static void write_tensor(struct shape *s, const struct tensor *t, int fd, float 
     const struct dtype_info *d = &cb_dtype[t->type];
     const int matrix = t->n_dim > 1;
     int64_t n = 1, size, pool = POOL;
-    uint64_t at = draw(&s->rng);
+    uint64_t at = cb_splitmix(&s->rng);
 
     for (int i = 0; i < t->n_dim; i++)
         n *= t->dim[i];
@@ -291,7 +283,7 @@ static void write_tensor(struct shape *s, const struct tensor *t, int fd, float 
         part = part < left ? part : left;
         write_all(fd, bytes + (n > pool ? from * d->block_bytes : 0), (size_t)part);
         left -= part;
-        at = draw(&s->rng);
+        at = cb_splitmix(&s->rng);
     }
     {
         static const char zero[64];

@@ -19,6 +19,7 @@ libcore_la_SOURCES += \
 	src/base/encoding.c src/base/encoding.h \
 	src/base/random.c src/base/random.h \
 	src/base/siphash.c src/base/siphash.h \
+	src/base/splitmix.h \
 	src/base/stop_text.c src/base/stop_text.h \
 	src/base/suggest.c src/base/suggest.h \
 	src/base/topk_heap.c src/base/topk_heap.h \

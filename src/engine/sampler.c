@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/splitmix.h"
 #include "base/topk_heap.h"
 #include "ctxbank.h"
 #include "grammar/constraint.h"
@@ -216,13 +217,10 @@ void cb_sampler_accept(cb_sampler *s, int32_t token)
     s->count[token]++;
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014): 53 random bits in [0, 1) */
+/* 53 random bits in [0, 1) */
 static double uniform(struct cb_sampler *s)
 {
-    uint64_t z = s->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+    return (double)(cb_splitmix(&s->state) >> 11) * 0x1p-53;
 }
 
 /* repeat: as in CTRL (Keskar et al. 2019): a positive logit is divided, a negative one multiplied

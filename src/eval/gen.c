@@ -5,21 +5,14 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/splitmix.h"
 #include "metric.h"
 
 /* ---- chance ---- */
 
-static uint64_t rng_next(struct rng *r)
-{
-    uint64_t z = r->s += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 int cb_rng_below(struct rng *r, int n)
 {
-    return (int)((rng_next(r) >> 32) * (uint64_t)n >> 32);
+    return (int)((cb_splitmix(&r->s) >> 32) * (uint64_t)n >> 32);
 }
 
 struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c)
@@ -28,9 +21,9 @@ struct rng cb_rng_for(uint64_t seed, const char *task, int a, int b, int c)
     struct rng r = { seed };
 
     for (; *task; task++)
-        r.s = rng_next(&r) ^ (unsigned char)*task;
+        r.s = cb_splitmix(&r.s) ^ (unsigned char)*task;
     for (int i = 0; i < 3; i++)
-        r.s = rng_next(&r) ^ (uint64_t)n[i];
+        r.s = cb_splitmix(&r.s) ^ (uint64_t)n[i];
     return r;
 }
 
@@ -94,7 +87,7 @@ void cb_pair_word(int i, char (*out)[48])
 
 void cb_value(struct rng *r, enum value_kind k, char (*out)[48])
 {
-    const uint64_t x = rng_next(r), y = rng_next(r);
+    const uint64_t x = cb_splitmix(&r->s), y = cb_splitmix(&r->s);
 
     if (k == VALUE_WORDS)
         cb_pair_word((int)(x % PAIR_WORDS), out);

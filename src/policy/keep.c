@@ -5,8 +5,14 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "base/splitmix.h"
 #include "base/topk_heap.h"
 #include "policy.h"
+
+double cb_policy_draw(uint64_t seed, int i)
+{
+    return (double)(cb_splitmix_at(seed, (uint64_t)i) >> 11) * 0x1p-53;
+}
 
 int cb_keep_ends(int n, int sink, int recent, int *out)
 {

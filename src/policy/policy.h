@@ -412,6 +412,9 @@ int cb_policy_no_memory(const struct policy *p);
  * prompt ended; the count is remembered in *share. Refused (negative) before the first prompt. */
 int cb_policy_budget(struct policy *p, double budget, int prompt, int *share);
 
+/* Reproducible, 0 to 1: number i of the seed's */
+double cb_policy_draw(uint64_t seed, int i);
+
 /* Reports a refusal: "policy NAME: ...", or "prefill NAME: ..." */
 int cb_policy_refuse(const struct policy *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/splitmix.h"
 #include "blocks.h"
 
 static void need(int ok, const char *what)
@@ -119,11 +120,7 @@ void cb_write_file(const char *path, const void *p, size_t n)
 
 uint64_t cb_rand_u64(uint64_t *state)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return cb_splitmix(state);
 }
 
 float cb_rand_normal(uint64_t *state)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* recipe.c - reads recipes of tiny models and makes the models. */
 #include "recipe.h"
+#include "base/splitmix.h"
 
 #include <check.h>
 #include <math.h>
@@ -76,12 +77,7 @@ static void put_key(struct gguf_writer *w, const char *key, const char *kind, co
 /* The generator that the script has in common with this test. */
 static double draw(uint64_t seed, uint64_t i)
 {
-    uint64_t x = (i + 1 + (seed << 32)) * 0x9e3779b97f4a7c15ULL;
-
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-    x ^= x >> 31;
-    return (double)(x >> 40) / 8388608.0 - 1;
+    return (double)(cb_splitmix_at(seed, i) >> 40) / 8388608.0 - 1;
 }
 
 static void put_tensor(struct gguf_make *m, uint64_t number, const json_t *row)
