@@ -734,10 +734,13 @@ tests_kit_make_tiny_LDADD = libtest.la libcore.la
 endif
 
 EXTRA_DIST += \
+	tests/vectors/banks-0.1.0/d2o.bank.xz \
 	tests/vectors/banks-0.1.0/full.bank.xz \
 	tests/vectors/banks-0.1.0/kivi4.bank.xz \
 	tests/vectors/banks-0.1.0/q8_0.bank.xz \
+	tests/vectors/banks-0.1.0/pyramidkv.bank.xz \
 	tests/vectors/banks-0.1.0/sieve.bank.xz \
+	tests/vectors/banks-0.1.0/simlayerkv.bank.xz \
 	tests/vectors/banks-0.1.0/snapkv.bank.xz \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \

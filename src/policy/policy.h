@@ -449,17 +449,15 @@ int cb_view_tail(const struct policy *p, int limit);
  * of its own, the KV head those that any of them keeps. */
 enum { VOTE_MEAN, VOTE_MAX, VOTE_EACH };
 struct layer_plan cb_votes_plan(struct policy *p, int group, int window, int pool, int max);
-/* For every KV head: k slots, the window among them, which is kept. With floor below 1 only that
- * share of what a head chooses is its own: the KV heads of the layer compete for the rest, and hold
- * different numbers of slots. */
-int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
-                        int sink, int window, double floor);
 /* Votes that wait until all layers have theirs (layer_plan.late): observe() leaves them in columns
- * 0 and 1, compact() then chooses by these. Without VOTE_EACH and floor. */
+ * 0 and 1 */
 enum { VOTE_COLUMNS = 2 };
 void cb_votes_store(struct policy *p, int l, const struct scores *s);
-int cb_evict_keep_stored_votes(struct policy *p, int l, struct eviction *e, int k, int sink,
-                               int window);
+/* For every KV head: k slots, the window among them, which is kept. With floor below 1 only that
+ * share of what a head chooses is its own: the KV heads of the layer compete for the rest, and hold
+ * different numbers of slots. s NULL, with floor 1 and without VOTE_EACH: by the stored votes. */
+int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
+                        int sink, int window, double floor);
 /* The most of n slots that this leaves a KV head */
 int cb_keep_votes_most(const struct policy *p, int n, int k, int sink, int window);
 

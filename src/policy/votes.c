@@ -177,26 +177,21 @@ static int keep_rivals(struct eviction *e, const struct scores *s, int k, int si
 
 /* ---- all of them ---- */
 
-/* A window longer than the budget: its last tokens */
-static void fit_ends(int k, int *sink, int *window)
-{
-    *window = min_int(*window, k);
-    *sink = min_int(*sink, k - 1);
-}
-
 int cb_evict_keep_votes(struct policy *p, int l, struct eviction *e, const struct scores *s, int k,
                         int sink, int window, double floor)
 {
-    fit_ends(k, &sink, &window);
+    window = window < k ? window : k; /* a window longer than the budget: its last tokens */
+    sink = sink < k ? sink : k - 1;
     if (floor < 1 && sink + window <= k)
         return keep_rivals(e, s, k, sink, window, floor);
     for (int h = 0; h < cb_evict_heads(e); h++) {
-        const size_t row = (size_t)h * (size_t)s->stride;
+        const size_t row = s ? (size_t)h * (size_t)s->stride : 0;
         const int n = cb_evict_len(e, h);
         if (n > k && p->plan[l].own_slots)
             TRY(keep_own(p, l, h, e, s, k, sink, window));
         else if (n > k)
-            TRY(cb_evict_keep_top(e, h, s->s + row, s->raw + row, n, k, sink, window));
+            TRY(cb_evict_keep_top(e, h, s ? s->s + row : cb_view_col(p, l, h, 0),
+                                  s ? s->raw + row : cb_view_col(p, l, h, 1), n, k, sink, window));
     }
     return CB_OK;
 }
@@ -209,19 +204,6 @@ void cb_votes_store(struct policy *p, int l, const struct scores *s)
         memcpy(cb_view_col(p, l, h, 0), s->s + row, bytes);
         memcpy(cb_view_col(p, l, h, 1), s->raw + row, bytes);
     }
-}
-
-int cb_evict_keep_stored_votes(struct policy *p, int l, struct eviction *e, int k, int sink,
-                               int window)
-{
-    fit_ends(k, &sink, &window);
-    for (int h = 0; h < cb_evict_heads(e); h++) {
-        const int n = cb_evict_len(e, h);
-        if (n > k)
-            TRY(cb_evict_keep_top(e, h, cb_view_col(p, l, h, 0), cb_view_col(p, l, h, 1), n, k,
-                                  sink, window));
-    }
-    return CB_OK;
 }
 
 int cb_keep_votes_most(const struct policy *p, int n, int k, int sink, int window)

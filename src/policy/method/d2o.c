@@ -87,7 +87,7 @@ struct layer_budget {
 };
 
 /* State of the whole method. After it lie double real[n_layer] and the thresholds
- * tau[n_layer][n_kv][2]. */
+ * tau[n_layer][n_kv][n_tau()]. */
 struct st {
     int ready;                    /* layers have their budgets */
     int waits;                    /* a prompt ended, and the next token drops (AT_FIRST_STEP) */
@@ -100,6 +100,12 @@ static double *real(const struct policy *p)
     struct st *st = p->state;
     void *behind = st->layer + p->sh.n_layer;
     return behind;
+}
+
+/* Thresholds of a KV head: of keys or of values, or of each */
+static int n_tau(const struct policy *p)
+{
+    return p->val[SIMILAR].num == D2O_EACH ? 2 : 1;
 }
 
 /* Do variances of the layers' columns tell dense layers from sparse ones? */
@@ -190,7 +196,7 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
         row[l].late = compares(p); /* budgets need all layers' scores */
     }
     return cb_policy_state(p, sizeof(struct st) + n * sizeof(struct layer_budget) +
-                                  (n + 2 * n * n_kv) * sizeof(double));
+                                  (n + n * n_kv * (size_t)n_tau(p)) * sizeof(double));
 }
 
 /* softmax: mean of the heads' variances, scaled to 0..1; gate and paper: variance of the heads'
@@ -279,7 +285,7 @@ static int merge(struct policy *p, int l, int kv, struct eviction *e)
                                    .similar = (int)p->val[SIMILAR].num,
                                    .first = p->val[MERGE_SINKS].num > 0 ? 0 : (int)p->val[SINK].num,
                                    .beta = p->val[BETA].num };
-    return cb_d2o_merge(e, kv, &how, tau + 2 * (l * p->sh.n_kv + kv));
+    return cb_d2o_merge(e, kv, &how, tau + n_tau(p) * (l * p->sh.n_kv + kv));
 }
 
 /* Does layer 0 set all budgets now? A share is one of the tokens fed so far; a count stays once

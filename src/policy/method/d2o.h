@@ -17,8 +17,8 @@ struct d2o_merge {
 };
 
 /* Merges each slot that e drops from KV head kv into the kept slot that is most similar, if the
- * similarity reaches the threshold. tau: the threshold so far, 0 = none yet; with D2O_EACH of keys
- * and of values. */
-int cb_d2o_merge(struct eviction *e, int kv, const struct d2o_merge *how, double tau[2]);
+ * similarity reaches the threshold. *tau: the threshold so far, 0 = none yet; with D2O_EACH
+ * tau[2], of keys and of values. */
+int cb_d2o_merge(struct eviction *e, int kv, const struct d2o_merge *how, double *tau);
 
 #endif

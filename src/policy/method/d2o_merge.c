@@ -73,7 +73,7 @@ static int merge(struct eviction *e, int kv, const struct d2o_merge *how, int v,
     return 0;
 }
 
-int cb_d2o_merge(struct eviction *e, int kv, const struct d2o_merge *how, double tau[2])
+int cb_d2o_merge(struct eviction *e, int kv, const struct d2o_merge *how, double *tau)
 {
     const enum merge_sides sides = how->keys ? SIDES_BOTH : SIDES_VALUES;
     int err;

@@ -67,10 +67,10 @@ static const struct method_opt opts[] = {
     { .name = NULL },
 };
 
-/* State of the whole method. Arrays [n_layer] follow: real[], weight[] as measure=prompt finds it,
- * then as ints the chosen budgets, scratch for slots(), and the slots that a KV head held at the
- * end of the prompt. p->mem: the preset's numbers, [n_layer]; or with measure=prompt a row of
- * attention and scratch, [2][n_ctx] floats. */
+/* State of the whole method. Arrays [n_layer] follow: real[], with measure=prompt weight[], then as
+ * ints the chosen budgets, scratch for slots(), and the slots that a KV head held at the end of the
+ * prompt. p->mem: the preset's numbers, [n_layer]; or with measure=prompt a row of attention and
+ * scratch, [2][n_ctx] floats. */
 struct st {
     int share; /* a budget below 1 as a count, set by the last prompt */
     double real[1];
@@ -78,18 +78,23 @@ struct st {
 
 enum { CHOSEN, SCRATCH, FIRST, N_INTS };
 
+static int by_prompt(const struct policy *p)
+{
+    return p->val[MEASURE].num == OF_PROMPT;
+}
+
+static int n_doubles(const struct policy *p)
+{
+    return by_prompt(p) ? 2 : 1;
+}
+
 static int *ints(const struct policy *p, int which)
 {
     struct st *st = p->state;
     int *first;
 
-    first = (int *)(st->real + 2 * (size_t)p->sh.n_layer);
+    first = (int *)(st->real + (size_t)n_doubles(p) * (size_t)p->sh.n_layer);
     return first + (size_t)which * (size_t)p->sh.n_layer;
-}
-
-static int by_prompt(const struct policy *p)
-{
-    return p->val[MEASURE].num == OF_PROMPT;
 }
 
 /* The layers' weights with shape=entropy or gini, [n_layer]; NULL: another shape */
@@ -158,8 +163,9 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
     err = by_prompt(p) ? open_rows(p, row) : p->val[SHAPE].num >= ENTROPY ? measured(p) : 0;
     if (err)
         return err;
-    return cb_policy_state(p, sizeof(struct st) + (size_t)sh->n_layer *
-                                                      (2 * sizeof(double) + N_INTS * sizeof(int)));
+    return cb_policy_state(
+        p, sizeof(struct st) + (size_t)sh->n_layer *
+                                   ((size_t)n_doubles(p) * sizeof(double) + N_INTS * sizeof(int)));
 }
 
 /* As in the authors' program: integer steps. Their rounding exceeds the budget on deep models. */
@@ -296,9 +302,6 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
         return cb_evict_drop_tail(e, cb_view_tail(p, tail), tail);
     n = cb_evict_mean_len(e);
     ints(p, FIRST)[l] = n < keep ? n : keep;
-    if (by_prompt(p))
-        return cb_evict_keep_stored_votes(p, l, e, keep, (int)p->val[SINK].num,
-                                          (int)p->val[WINDOW].num);
     return cb_evict_keep_votes(p, l, e, s, keep, (int)p->val[SINK].num, (int)p->val[WINDOW].num,
                                p->val[FLOOR].num);
 }

@@ -59,15 +59,16 @@ static const struct method_opt opts[] = {
 
 /* Layer state. */
 struct st {
-    int lazy;
-    int cut;      /* the layer was cut since the last prompt */
-    int keep;     /* tokens that it keeps once it is cut; 0: all */
-    double share; /* of its attention, to the first and last tokens */
+    int lazy, cut; /* cut: the layer was cut since the last prompt */
 };
 
 /* State of the method, unless layers=lazy */
 struct rivals {
     int waits; /* a prompt ended, and the layers that drop are not chosen yet */
+    struct rival {
+        int keep;     /* tokens that it keeps once it is cut; 0: all */
+        double share; /* of its attention, to the first and last tokens */
+    } layer[1];       /* [n_layer] */
 };
 
 static int ends(const struct policy *p)
@@ -131,7 +132,6 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
 
     if (err)
         return err;
-
     p->at_most = 1; /* possibly no layer is lazy */
     /* a user's threshold without a preset goes with the user's sink and recent */
     if (!p->val[THRESHOLD].set || p->val[PRESET].set)
@@ -146,7 +146,9 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
                                             .band = prefill ? (int)p->val[RECENT].num : 0 };
     for (int l = 0; l < sh->n_layer; l++)
         row[l].late = rivals && prefill; /* which layers go depends on how many are lazy */
-    return rivals ? cb_policy_state(p, sizeof(struct rivals)) : 0;
+    return rivals ? cb_policy_state(p, sizeof(struct rivals) +
+                                           (size_t)sh->n_layer * sizeof(struct rival))
+                  : 0;
 }
 
 /* 1: a context of n tokens is long enough to decide */
@@ -155,42 +157,41 @@ static int long_enough(const struct policy *p, int n)
     return n > ends(p) && n >= p->val[LEAST].num * ends(p);
 }
 
+/* NULL: layers=lazy */
+static struct rival *rival(const struct policy *p, int l)
+{
+    struct rivals *r = p->state;
+
+    return r ? &r->layer[l] : NULL;
+}
+
 /* Sums the attention to the first and last tokens, averaged over heads and queries. A prompt's
  * scores cover only those tokens. */
 static int observe(struct policy *p, int l, void *state, const struct scores *s)
 {
     struct st *st = state;
+    struct rival *r = rival(p, l);
     const int n = s->n, sink = (int)p->val[SINK].num, recent = (int)p->val[RECENT].num;
     double score = 0;
 
     if (!s->prompt) /* only the first generated token decides */
         cb_policy_watch(p, l, WHEN_NEVER);
-    if (!long_enough(p, n) || st->keep) /* what a trimmed layer holds says nothing of the text */
+    if (!long_enough(p, n) || (r && r->keep)) /* a trimmed layer says nothing of the text */
         return 0;
     for (int i = 0; i < n; i++)
         if (s->prompt || i < sink || i >= n - recent)
             score += (double)s->s[i];
-    st->share = score / s->n_query;
-    st->lazy |= st->share > p->val[THRESHOLD].num;
+    st->lazy |= score / s->n_query > p->val[THRESHOLD].num;
+    if (r)
+        r->share = score / s->n_query;
     return 0;
 }
 
 /* ---- layers that drop in place of lazy ones ---- */
 
-static struct st *layer(const struct policy *p, int l)
+static int is_lazy(const struct policy *p, int l)
 {
-    return p->layer_state[l];
-}
-
-/* Same seed, same layers (the finaliser of splitmix64) */
-static double drawn(const struct policy *p, int l)
-{
-    uint64_t x = ((uint64_t)p->val[SEED].num << 32) + (uint64_t)l + 1;
-
-    x *= 0x9e3779b97f4a7c15;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-    x = (x ^ x >> 27) * 0x94d049bb133111eb;
-    return (double)(x >> 11);
+    return ((const struct st *)p->layer_state[l])->lazy;
 }
 
 /* May layer l drop in place of a lazy one? */
@@ -198,22 +199,24 @@ static int candidate(const struct policy *p, int l)
 {
     const int half = p->sh.n_layer / 2;
 
-    if (layer(p, l)->keep)
+    if (rival(p, l)->keep)
         return 0;
     if (p->val[LAYERS].num == NONLAZY)
-        return !layer(p, l)->lazy && l < p->sh.n_layer - (int)p->val[LAST].num;
+        return !is_lazy(p, l) && l < p->sh.n_layer - (int)p->val[LAST].num;
     return p->val[AMONG].num == AMONG_ALL || (p->val[AMONG].num == AMONG_LOWER) == (l < half);
 }
 
-/* Of the candidates, that with the smallest share of attention at the ends, or drawn first; -1:
- * there is none */
+/* The candidate with the smallest share of attention at the ends, or the one that is drawn first;
+ * -1: there is none */
 static int next_layer(const struct policy *p)
 {
     double least = 0;
     int best = -1;
 
     for (int l = 0; l < p->sh.n_layer; l++) {
-        const double x = p->val[LAYERS].num == NONLAZY ? layer(p, l)->share : drawn(p, l);
+        const double x = p->val[LAYERS].num == NONLAZY
+                             ? rival(p, l)->share
+                             : cb_policy_draw((uint64_t)p->val[SEED].num, l);
         if (candidate(p, l) && (best < 0 || x < least)) {
             best = l;
             least = x;
@@ -236,7 +239,7 @@ static int fall(struct policy *p, int n, int n_lazy)
         cb_share_round(share, n_layer, total, keep);
     }
     for (int l = 0; share && keep && l < n_layer; l++)
-        layer(p, l)->keep = keep[l] < n ? keep[l] : 0;
+        rival(p, l)->keep = keep[l] < n ? keep[l] : 0;
     free(keep);
     free(share);
     return share && keep ? 0 : cb_policy_no_memory(p);
@@ -250,13 +253,13 @@ static int choose(struct policy *p)
 
     ((struct rivals *)p->state)->waits = 0;
     for (l = 0; l < p->sh.n_layer; l++) {
-        n_lazy += layer(p, l)->lazy;
-        n_drop += layer(p, l)->keep > 0;
+        n_lazy += is_lazy(p, l);
+        n_drop += rival(p, l)->keep > 0;
     }
     if (p->val[LAYERS].num == PYRAMID)
         return n_lazy ? fall(p, n, n_lazy) : 0;
     for (; n_drop < n_lazy && (l = next_layer(p)) >= 0; n_drop++)
-        layer(p, l)->keep = ends(p);
+        rival(p, l)->keep = ends(p);
     return 0;
 }
 
@@ -292,7 +295,7 @@ static int compact(struct policy *p, int l, void *state, const struct scores *s,
     (void)s;
     if (err)
         return err;
-    keep = p->state ? st->keep : st->lazy ? ends(p) : 0;
+    keep = p->state ? rival(p, l)->keep : st->lazy ? ends(p) : 0;
     if (prompt)
         st->cut = 0;
     if (prompt && p->val[MODE].num == DECODE_MODE)
