@@ -106,7 +106,8 @@ static int find_own(const struct policy *p, char *path, size_t cap)
     return n > 0 && (size_t)n < cap && !access(path, R_OK);
 }
 
-int cb_preset_open(struct policy *p, const char *path, struct preset **out)
+static int open_with(struct policy *p, const char *path,
+                     int (*read)(struct policy *p, struct preset *x), struct preset **out)
 {
     struct preset *x = cb_calloc(1, sizeof *x);
     int err = CB_OK;
@@ -124,7 +125,7 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out)
     }
     x->name = path && p->sh.guest ? path : x->path;
     if (!err)
-        err = read_file(p, x);
+        err = read(p, x);
     if (err) {
         cb_preset_close(x);
         return err;
@@ -133,18 +134,16 @@ int cb_preset_open(struct policy *p, const char *path, struct preset **out)
     return CB_OK;
 }
 
+int cb_preset_open(struct policy *p, const char *path, struct preset **out)
+{
+    return open_with(p, path, read_file, out);
+}
+
 int cb_preset_check(struct policy *p, const char *path)
 {
-    struct preset *x = cb_calloc(1, sizeof *x);
-    int err;
+    struct preset *x;
+    const int err = open_with(p, path, read_root, &x);
 
-    if (!x)
-        return CB_ENOMEM;
-    x->name = x->path;
-    if (snprintf(x->path, sizeof x->path, "%s", path) >= (int)sizeof x->path)
-        err = cb_policy_refuse(p, "preset: the path is too long");
-    else
-        err = read_root(p, x);
     cb_preset_close(x);
     return err;
 }
