@@ -67,12 +67,11 @@ int cb_json_whole(const json_t *v, int64_t *out)
     return 1;
 }
 
-static int field_real(const json_t *o, const char *name, double min, double max, double *out)
+int cb_value_real(const json_t *v, const char *name, double min, double max, double *out)
 {
-    const json_t *v = cb_field(o, name);
     double x;
 
-    if (!v || is_blank(v))
+    if (!v || json_is_null(v) || is_blank(v))
         return CB_OK;
     if (!number_in(v, &x))
         return cb_fail(CB_EARG, "%s: must be a number", name);
@@ -86,7 +85,7 @@ int cb_field_float(const json_t *o, const char *name, double min, double max, fl
 {
     double x = (double)*out;
 
-    TRY(field_real(o, name, min, max, &x));
+    TRY(cb_value_real(cb_field(o, name), name, min, max, &x));
     *out = (float)x;
     return CB_OK;
 }

@@ -22,6 +22,8 @@ int cb_field_text(const json_t *o, const char *name, const char **out); /* o's o
 int cb_field_texts(const json_t *o, const char *name, int most, const char **list, int *n);
 int cb_field_object(const json_t *o, const char *name, const json_t **out);
 int cb_field_array(const json_t *o, const char *name, const json_t **out);
+/* A value as a field's: what is missing, null or blank leaves *out alone */
+int cb_value_real(const json_t *v, const char *name, double min, double max, double *out);
 /* 1: v is a whole number, maybe in quotes or with ".0"; beyond 64 bits *out is the nearest */
 int cb_json_whole(const json_t *v, int64_t *out);
 /* Value i of the field's list -> a token id */

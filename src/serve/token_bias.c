@@ -19,18 +19,14 @@ struct reading {
 /* A number of any form, or false -> what is added */
 static int read_value(const json_t *v, const char *key, float *out)
 {
-    json_t *o = json_pack("{s:O}", "bias", v);
-    float x = 0;
-    int rc = o ? cb_field_float(o, "bias", -1e30, 1e30, &x) : CB_ENOMEM;
+    double x = 0;
 
-    json_decref(o);
     if (json_is_false(v))
         x = -INFINITY;
-    else if (rc == CB_EARG)
+    else if (cb_value_real(v, key, -1e30, 1e30, &x))
         return cb_fail(CB_EARG, "logit_bias: %.32s: must be a number", key);
-    else if (rc)
-        return cb_fail(CB_ENOMEM, "out of memory");
-    *out = x <= -100 ? -INFINITY : fminf(x, 1000); /* -100 bans a token, as clients expect */
+    /* -100 bans a token, as clients expect */
+    *out = x <= -100 ? -INFINITY : (float)fmin(x, 1000);
     return CB_OK;
 }
 
@@ -92,15 +88,15 @@ static int add_pair(struct reading *r, const json_t *pair, size_t i)
 int cb_token_bias_read(const cb_model *m, const json_t *request, struct logit_bias **list, int *n)
 {
     struct reading r = { m, list, n };
-    const json_t *o, *pair = cb_field(request, "logit_bias");
+    const json_t *o, *pair, *pairs = cb_field(request, "logit_bias");
     const char *key;
     json_t *v;
     size_t i;
 
     *list = NULL;
     *n = 0;
-    if (json_array_size(pair)) {
-        json_array_foreach(cb_field(request, "logit_bias"), i, pair) TRY(add_pair(&r, pair, i));
+    if (json_array_size(pairs)) {
+        json_array_foreach(pairs, i, pair) TRY(add_pair(&r, pair, i));
         return CB_OK;
     }
     TRY(cb_field_object(request, "logit_bias", &o));
