@@ -293,7 +293,7 @@ struct cmd {
     const char *operands; /* as usage shows them, or "" */
     int min_operands, max_operands;
     const char *brief; /* a line for the list of commands */
-    const char *example; /* arguments behind the name, or NULL */
+    const char *example; /* arguments after the name, or NULL */
     uint64_t sets;
     int (*run)(
         const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
