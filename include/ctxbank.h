@@ -360,7 +360,7 @@ struct cb_memory {
     uint64_t shared_bytes;  /* the part of weights and scratch that all sessions of a model share;
                                count it once */
     int kept_min, kept_max; /* fewest and most tokens that a layer holds */
-    /* Of a device with memory of its own: the working set's limit, and what weights, work space and
+    /* The working set's limit of a device with memory of its own, and what weights, work space and
      * mirrored keys and values take of it (as planned, or now). 0 where memory is the host's. */
     uint64_t device_limit_bytes, device_weights_bytes, device_work_bytes, device_kv_bytes;
     /* So far, of all sessions: the most in use, bytes copied to and from the device, stored rows
