@@ -233,6 +233,8 @@ struct cb_model_info {
     uint64_t unused_layer_bytes, unused_senses_bytes;
     const char *policy; /* of sessions for which none is named: "own" where layers have trained
                            selectors, else "full" */
+    uint64_t open_bytes; /* most pages of the file that are in memory beside repacked weights while
+                            the model opens; the kernel can take them back */
 };
 
 CB_API struct cb_model_params cb_model_defaults(void); /* all zero */

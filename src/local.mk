@@ -482,6 +482,7 @@ libcli_a_SOURCES = \
 	src/cli/commands/info.c \
 	src/cli/commands/info_backends.c src/cli/commands/info_backends.h \
 	src/cli/commands/info_cpu.c src/cli/commands/info_cpu.h \
+	src/cli/commands/info_plans.c src/cli/commands/info_plans.h \
 	src/cli/interrupt.c \
 	src/cli/chat/line.c src/cli/chat/line.h \
 	src/cli/output/log.c src/cli/output/log.h \

@@ -183,6 +183,9 @@ struct generate {
 };
 
 int cb_check_fit(const struct engine *e, int n); /* do n more tokens fit? the error has both */
+/* The same for cb_generate() and cb_prefill_bar(), which feed a prompt in pieces where the policy
+ * drops tokens without end. */
+int cb_check_pieces(const struct engine *e, int n);
 int cb_prefill_bar(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how);
 /* CB_OK also after an interrupt: see finish_reason. Free *out in any case. */
@@ -224,8 +227,12 @@ int cb_json_print(json_t *j);                          /* on standard output; dr
 uint64_t cb_rss_peak_bytes(void);
 /* Memory that programs can still get without swapping; 0 if the kernel does not say */
 uint64_t cb_free_bytes(void);
+/* Weights, bank, work space, states and their checkpoints, as planned */
+uint64_t cb_memory_total(const struct cb_memory *m);
 /* A plan, with that of a draft model or NULL, and what this machine has free */
-void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft);
+void cb_print_memory(const struct cb_model_info *info, const struct cb_memory *m,
+                     const struct cb_memory *draft);
+void cb_print_uncounted(const struct cb_model_info *info);
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen);
 /* A note where the session's context is longer than the trained one */
 void cb_note_long_context(const struct engine *e);

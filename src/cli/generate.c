@@ -35,32 +35,64 @@ int cb_check_fit(const struct engine *e, int n)
     return cb_fail(CB_EFULL, "prompt: %d tokens do not fit into the context of %d", n, e->n_ctx);
 }
 
+/* Does the policy make room for any number of generated tokens? Then it does for a prompt too, if
+ * that is fed in pieces. */
+static int makes_room(const struct engine *e)
+{
+    struct cb_memory m;
+
+    return e->session && !cb_session_plan(e->session, e->n_ctx, 4 * e->n_ctx, &m);
+}
+
+int cb_check_pieces(const struct engine *e, int n)
+{
+    if (n <= room(e) || makes_room(e))
+        return CB_OK;
+    TRY(cb_session_len(e->session) ? cb_check_fit(e, n) : CB_OK);
+    return cb_fail(
+        CB_EFULL,
+        "prompt: %d tokens do not fit into the context of %d (policies that drop tokens at "
+        "each step, as streamingllm, read any length)",
+        n, e->n_ctx);
+}
+
 struct watch {
     struct progress bar;
-    int64_t done;
+    int64_t done, before, total; /* tokens; before this piece; of all pieces */
 };
 
 static int on_progress(void *arg, int64_t done, int64_t total)
 {
     struct watch *w = arg;
 
-    w->done = done;
-    cb_progress_step(&w->bar, done, total);
+    (void)total;
+    w->done = w->before + done;
+    cb_progress_step(&w->bar, w->done, w->total);
     return cb_interrupted();
 }
 
-/* *done: tokens that went through the model, also when the rest was stopped */
+/* *done: tokens that went through the model, also when the rest was stopped. A prompt that is
+ * longer than the context has passed cb_check_pieces(). */
 static int prefill(struct engine *e, const struct opts *o, const char *label, const int32_t *ids,
                    int n, const struct cb_prefill *how, int *done)
 {
     struct cb_prefill h = how ? *how : (struct cb_prefill){ 0 };
-    struct watch w = { .done = 0 };
-    int rc;
+    struct watch w = { .total = n };
+    int rc = CB_OK;
 
+    if (n > room(e))
+        cb_log_note("prompt: %d tokens are read in pieces of at most %d, the context; the policy "
+                    "drops tokens after each piece",
+                    n, e->n_ctx);
     cb_progress_start(&w.bar, cb_progress_when(o), label, "tokens");
     h.progress = on_progress;
     h.progress_arg = &w;
-    rc = cb_session_prefill(e->session, ids, n, &h);
+    for (int at = 0, piece; at < n && !rc; at += piece) {
+        const int left = n - at, most = room(e);
+        piece = left > most && most > 0 ? most : left;
+        w.before = at;
+        rc = cb_session_prefill(e->session, ids + at, piece, &h);
+    }
     cb_progress_end(&w.bar);
     *done = rc ? (int)w.done : n;
     return rc;

@@ -42,6 +42,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .n_draft_layer = m->mtp != NULL,
         .unused_layer_bytes = m->unused.later,
         .unused_senses_bytes = m->unused.senses,
+        .open_bytes = m->open_bytes,
         .policy = cb_model_policy(m),
     };
 }

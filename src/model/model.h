@@ -469,6 +469,7 @@ struct cb_model {
     struct norm out_norm;
     struct weight classifier; /* [1 or 2 labels][n_embd], of models that rank texts; or raw NULL */
     uint64_t weights_bytes, packed_bytes;
+    uint64_t open_bytes; /* most that a weight has in the file, of those that were packed */
     struct unused unused;
     /* Preview of `output`; NULL until a session wants it, or if it would not pay. Atomic, because
      * other threads may report memory while it is made. */

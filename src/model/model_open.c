@@ -31,8 +31,11 @@ static int load(struct cb_model *m, struct weight *w)
     if (w->raw != m->embd.raw) /* of which every rank needs all rows */
         m->weights_bytes -= others * cb_row_bytes(w->type, w->n_in);
     m->packed_bytes += w->packed_bytes;
-    if (w->packed) /* the device has its own copy: the file's pages need not stay in memory */
-        cb_gguf_release_pages(m->gguf, w->raw, (size_t)w->n_out * cb_row_bytes(w->type, w->n_in));
+    if (w->packed) { /* the device has its own copy: the file's pages need not stay in memory */
+        const size_t bytes = (size_t)w->n_out * cb_row_bytes(w->type, w->n_in);
+        cb_gguf_release_pages(m->gguf, w->raw, bytes);
+        m->open_bytes = bytes > m->open_bytes ? bytes : m->open_bytes;
+    }
     for (struct lora *x = w->lora; x; x = x->next) {
         TRY(m->dev->ops->load(m->dev, &x->a));
         TRY(m->dev->ops->load(m->dev, &x->b));

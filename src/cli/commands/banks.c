@@ -43,8 +43,8 @@ static int prefill_and_save(const struct opts *o, struct engine *e, const int32_
     double start, prompt_s;
 
     e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
-    TRY(cb_check_fit(e, n));
     TRY(cb_engine_session(o, e, cb_engine_policy(o, e), e->n_ctx));
+    TRY(cb_check_pieces(e, n));
     start = cb_now_s();
     TRY(cb_prefill_bar(e, o, "prompt", ids, n, NULL));
     prompt_s = cb_now_s() - start;

@@ -11,6 +11,7 @@
 #include "gguf/gguf.h"
 #include "info_backends.h"
 #include "info_cpu.h"
+#include "info_plans.h"
 #include "policy/policy.h"
 
 /* ---- tables ---- */
@@ -275,7 +276,7 @@ static void model_text(const struct engine *e, const struct mix *mix, const stru
             printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,
            e->chosen.policy, e->chosen.type_k, e->chosen.type_v);
-    cb_print_memory(m, NULL);
+    cb_print_memory(i, m, NULL);
 }
 
 static int model(const struct opts *o)
@@ -319,6 +320,8 @@ static int run(const struct opts *o)
         return print_methods(&prefills, json);
     if (cb_opt_flag(o, ARG_CPU))
         return cb_info_cpu(o);
+    if (cb_opt_flag(o, ARG_PLANS) || cb_opt_set(o, ARG_PLANS_FIT))
+        return cb_info_plans(o);
     return model(o);
 }
 

@@ -140,16 +140,18 @@ static int complete(const struct opts *o, struct engine *e, const int32_t *ids, 
 static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int n)
 {
     const int max = cb_opt_int(o, ARG_PREDICT);
+    int left;
 
     TRY(cb_context_begin(o, e, cb_opt_int(o, ARG_CTX), ids, &n));
     if (!e->n_begun && !n)
         return cb_usage("prompt: none given, and bank %s is empty", cb_opt_text(o, ARG_BANK));
-    TRY(cb_check_fit(e, n));
+    TRY(cb_check_pieces(e, n));
     cb_note_long_context(e);
     TRY(cb_engine_sampling(o, e));
+    left = n < e->n_ctx ? e->n_ctx - n : max > 0 ? max : 0;
     if (cb_opt_flag(o, ARG_DRY_RUN))
         return (cb_ranks_n(e->team) > 1 ? cb_ranked_print_plan : cb_print_plan)(
-            o, e, n, max < 0 || max > e->n_ctx - n ? e->n_ctx - n : max);
+            o, e, n, max < 0 || max > left ? left : max);
     return complete(o, e, ids, n);
 }
 

@@ -169,6 +169,13 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_MEASURE] = { "measure", .sets = SET_OWN_INFO,
         .text = "with --cpu or --backends: also measure how fast memory is read, numbers are "
                 "multiplied, and data is copied to a device and back, which takes some seconds" },
+    [ARG_PLANS] = { "plans", .sets = SET_OWN_INFO,
+        .text = "compare the memory that the context takes under each policy, with its default "
+                "options, and each type of keys and values; with --policy or -ctk, only those" },
+    [ARG_PLANS_FIT] = { "fit", .takes = TAKES_INT, .unit = "BYTES", .min = 1, .max = 9e15,
+        .sets = SET_OWN_INFO,
+        .text = "with --plans (which it implies): show the longest context that fits into BYTES "
+                "(K, M, G: powers of 1024)" },
 
     [ARG_BENCH_PROMPT] = { "n-prompt", .letter = 'p', .takes = TAKES_INTS, .many = 1,
         .unit = "N,...", .max = MAX_TOKENS, .def = "512", .sets = SET_OWN_BENCH,

@@ -143,13 +143,24 @@ static const char *beside_text(const struct cb_memory *m, char text[80])
     return text;
 }
 
-static uint64_t total(const struct cb_memory *m)
+uint64_t cb_memory_total(const struct cb_memory *m)
 {
     return m->weights_bytes + m->kv_peak_bytes + m->scratch_bytes + m->state_bytes +
            m->checkpoint_bytes;
 }
 
-void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
+/* Measured: the program without a model takes 10 MiB, and a token's spelling 75 bytes. */
+void cb_print_uncounted(const struct cb_model_info *info)
+{
+    printf("not counted      code and vocabulary (about %.0f MiB)",
+           10 + 75 * mib((uint64_t)info->n_vocab));
+    if (info->open_bytes)
+        printf(", and %.0f MiB of the model's file while it is opened", mib(info->open_bytes));
+    putchar('\n');
+}
+
+void cb_print_memory(const struct cb_model_info *info, const struct cb_memory *m,
+                     const struct cb_memory *draft)
 {
     const uint64_t there = cb_free_bytes();
     char beside[80];
@@ -169,16 +180,15 @@ void cb_print_memory(const struct cb_memory *m, const struct cb_memory *draft)
                mib(m->state_bytes), mib(m->checkpoint_bytes));
     if (draft)
         printf("draft model      %.1f MiB (weights %.1f MiB, bank %.1f MiB, work space %.1f MiB)\n",
-               mib(total(draft)), mib(draft->weights_bytes), mib(draft->kv_peak_bytes),
+               mib(cb_memory_total(draft)), mib(draft->weights_bytes), mib(draft->kv_peak_bytes),
                mib(draft->scratch_bytes));
     printf("total            %s%.1f MiB", m->at_most ? "at most " : "",
-           mib(total(m) + (draft ? total(draft) : 0)));
+           mib(cb_memory_total(m) + (draft ? cb_memory_total(draft) : 0)));
     if (there)
         printf(" (%.1f MiB are free here)", mib(there));
-    printf("\nnot counted      code and vocabulary (10 to 50 MiB), and pages of the model's file "
-           "while it "
-           "is opened\ntokens a layer   %d to %d\n",
-           m->kept_min, m->kept_max);
+    putchar('\n');
+    cb_print_uncounted(info);
+    printf("tokens a layer   %d to %d\n", m->kept_min, m->kept_max);
     if (m->at_most)
         printf("What the policy keeps depends on the text: the figures of the bank are a bound.\n");
     if (m->device_limit_bytes)
@@ -226,11 +236,12 @@ static int plan_draft(const struct opts *o, struct engine *e, int n_prompt, int 
 
 int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
 {
+    const int piece = n_prompt < e->n_ctx ? n_prompt : e->n_ctx; /* of a prompt that is longer */
     struct cb_memory m, draft;
     int drafts;
 
     TRY(expect_drafts(o, e));
-    TRY(cb_session_plan(e->session, n_prompt, n_gen, &m));
+    TRY(cb_session_plan(e->session, piece, n_gen, &m));
     drafts = plan_draft(o, e, n_prompt, n_gen, &draft);
     TRY(drafts);
     if (cb_opt_flag(o, ARG_JSON)) {
@@ -243,7 +254,7 @@ int cb_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_ge
                                        n_prompt, "max_tokens", n_gen, "memory", j));
     }
     printf("prompt %d tokens, answer up to %d, context %d\n", n_prompt, n_gen, e->n_ctx);
-    cb_print_memory(&m, drafts ? &draft : NULL);
+    cb_print_memory(&e->info, &m, drafts ? &draft : NULL);
     return cb_out_flush();
 }
 
