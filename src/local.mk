@@ -158,6 +158,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/model/binder.c src/model/binder.h \
+	src/model/altup.c \
 	src/model/families.c src/model/latent.c src/model/ngrams.c src/model/stream_mix.c \
 	src/model/adapted_product.c src/model/adapted_product.h \
 	src/model/compressed.c \
@@ -326,6 +327,7 @@ libcore_la_SOURCES += \
 	src/engine/speculation.c \
 	src/engine/stream_work.c src/engine/stream_work.h \
 	src/engine/streams.c src/engine/streams.h \
+	src/engine/alternating.c src/engine/alternating.h \
 	src/engine/stream_blend.c src/engine/stream_blend.h \
 	src/engine/vocabulary.c
 

@@ -805,6 +805,8 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma.json \
 	tests/vectors/family-gemma2.json \
 	tests/vectors/family-gemma3.json \
+	tests/vectors/family-gemma3n.json \
+	tests/vectors/family-gemma3nsecond.json \
 	tests/vectors/family-gemma4.json \
 	tests/vectors/family-gemma4dense.json \
 	tests/vectors/family-gemma4moe.json \

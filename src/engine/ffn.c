@@ -52,6 +52,44 @@ static void limit(struct cb_session *s, int n_ff, int n, float most)
     }
 }
 
+/* ---- sparse gates ---- */
+
+struct thinned {
+    float *gate;
+    int n;
+    float deviations;
+};
+
+static void thin_row(void *ctx, int i, int thread)
+{
+    const struct thinned *x = ctx;
+    float *g = x->gate + (size_t)i * (size_t)x->n, least;
+    double mean = 0, square = 0;
+
+    (void)thread;
+    for (int j = 0; j < x->n; j++)
+        mean += (double)g[j];
+    mean /= x->n;
+    for (int j = 0; j < x->n; j++)
+        square += ((double)g[j] - mean) * ((double)g[j] - mean);
+    least = (float)(mean + sqrt(square / x->n) * (double)x->deviations);
+    for (int j = 0; j < x->n; j++)
+        g[j] = g[j] > least ? g[j] - least : 0;
+}
+
+/* w.gate of n rows of n_ff keeps the largest numbers of each row. */
+static void thin(struct cb_session *s, int n_ff, int n, float deviations)
+{
+    const size_t bytes = (size_t)n * (size_t)n_ff * sizeof(float);
+    struct thinned x = { s->w.limited ? s->w.limited : s->w.gate, n_ff, deviations };
+
+    if (s->w.limited)
+        cb_device_copy(s->dev, x.gate, s->w.gate, bytes);
+    cb_par_for(s->dev->par, n, thin_row, &x);
+    if (s->w.limited)
+        cb_device_copy(s->dev, s->w.gate, x.gate, bytes);
+}
+
 /* ---- activations that no device has ---- */
 
 struct activated {
@@ -99,10 +137,13 @@ void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, i
             activate(s, f->xielu, n_ff, n);
         else
             op->glu(s->dev, act, w->gate, NULL, n_ff, n);
-    } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora || f->limit > 0) {
+    } else if (f->gate_bias || f->up_bias || f->gate.lora || f->up.lora || f->limit > 0 ||
+               f->sparse) {
         cb_product(s, both, 2, in, n);
         if (f->limit > 0)
             limit(s, n_ff, n, f->limit);
+        if (f->sparse)
+            thin(s, n_ff, n, f->deviations);
         op->glu(s->dev, act, w->gate, w->up, n_ff, n);
     } else {
         op->matmul_glu(s->dev, both, act, in, n);

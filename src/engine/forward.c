@@ -5,6 +5,7 @@
  * through the layers together: weights are read once for all, attention is each session's own. */
 #include <string.h>
 
+#include "alternating.h"
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
@@ -20,12 +21,13 @@
 #include "session.h"
 #include "streams.h"
 
-/* Token ids -> w.x[n][n_embd], or as many copies of each embedding as there are streams */
+/* Token ids -> w.x[n][n_embd]. Several streams are as many copies of each embedding, or made of it.
+ */
 static void embed(struct cb_session *s, const int32_t *tokens, int n)
 {
     const size_t ne = (size_t)s->model->hp.n_embd, row = cb_stream_row(s);
     const float a = s->model->hp.embd_scale;
-    const int n_stream = s->model->hp.n_stream;
+    const int n_stream = s->model->hp.n_stream, altup = s->model->hp.altup;
     const int step = s->w.part || n_stream > 1 ? s->chunk : n; /* at once */
 
     for (int i = 0; i < n; i += step) {
@@ -34,9 +36,11 @@ static void embed(struct cb_session *s, const int32_t *tokens, int n)
         s->dev->ops->get_rows(s->dev, &s->model->embd, tokens + i, m, to);
         if (a != 1)
             s->dev->ops->scale(s->dev, to, a, 0, (size_t)m * ne);
-        for (int j = 0; n_stream > 1 && j < n_stream; j++)
+        for (int j = 0; n_stream > 1 && !altup && j < n_stream; j++)
             cb_device_copy_rows(s->dev, x + (size_t)j * ne, row * sizeof *x, to, ne * sizeof *x,
                                 ne * sizeof *x, m);
+        if (altup)
+            cb_alternating_begin(s, to, m, s->bank.decoding ? s->act_bits : 0, x);
     }
 }
 

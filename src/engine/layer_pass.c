@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "alternating.h"
 #include "attention_block.h"
 #include "base/err.h"
 #include "ffn.h"
@@ -12,6 +13,12 @@
 #include "product.h"
 #include "stream_blend.h"
 #include "streams.h"
+
+/* Do blocks read several streams? Not where one of them goes through the layer. */
+static int several(const struct hparams *hp)
+{
+    return hp->n_stream > 1 && !hp->altup;
+}
 
 /* What block i of layer y reads -> *in: w.norm, or the residual stream itself where its norm, w,
  * stands after it. Several streams are mixed. */
@@ -44,7 +51,7 @@ static void block_add(const struct rows *r, const struct norm *post)
         cb_norm_rows(s, post, s->w.add, 1, r->n_tok, hp->n_embd, s->w.add, hp->n_embd);
     if (hp->compress.n_group)
         cb_stream_blend_add(s, r->x, s->w.add, r->n_tok);
-    else if (hp->n_stream > 1)
+    else if (several(hp))
         cb_streams_add(s, r->x, s->w.add, r->n_tok);
     else
         s->dev->ops->add(s->dev, r->x, s->w.add, hp->resid_scale,
@@ -56,7 +63,7 @@ static void block_out(const struct rows *r, const struct weight *w, const float 
                       const struct norm *post, const float *by)
 {
     struct cb_session *s = r->s[0];
-    const int direct = !post->w && s->model->hp.resid_scale == 1 && s->model->hp.n_stream == 1;
+    const int direct = !post->w && s->model->hp.resid_scale == 1 && !several(&s->model->hp);
     const struct mm mm = { w,        bias,   direct ? r->x : s->w.add,
                            w->n_out, direct, s->bank.decoding ? s->act_bits : 0 };
 
@@ -114,18 +121,27 @@ static void layer_inputs(const struct rows *r, int l, int bits)
     s->dev->ops->scale(s->dev, w->up, sqrtf(0.5f), 0, all);
 }
 
-static void add_input(const struct rows *r, int l, int bits)
+/* by[n_tok][n_embd] says how much of what layer l is told goes to the residual stream, or to all
+ * but the first of several. */
+static int add_input(const struct rows *r, int l, const float *by, int bits)
 {
     struct cb_session *s = r->s[0];
     const struct layer_input *x = s->model->layer[l].input;
-    const int n = r->n_tok, ni = s->model->hp.n_input;
+    const int n = r->n_tok, ni = s->model->hp.n_input, ne = s->model->hp.n_embd;
     struct work *w = &s->w;
     const struct mm mm = { &x->gate, NULL, w->gate, ni, 0, bits };
+    const struct mm out = { &x->out, NULL, w->add, ne, 0, bits };
 
     layer_inputs(r, l, bits);
-    cb_product(s, &mm, 1, r->x, n);
+    cb_product(s, &mm, 1, by, n);
     s->dev->ops->glu(s->dev, s->model->arch->act, w->gate, w->up, ni, n);
-    block_out(r, &x->out, NULL, &x->post_norm, w->gate);
+    if (!s->model->hp.altup) {
+        block_out(r, &x->out, NULL, &x->post_norm, w->gate);
+        return CB_OK;
+    }
+    cb_product(s, &out, 1, w->gate, n);
+    cb_norm_rows(s, &x->post_norm, w->add, 1, n, ne, w->add, ne);
+    return cb_alternating_tell(s, r->x, n);
 }
 
 /* State of a layer: in[n_tok][n_embd] -> what its last product reads */
@@ -142,19 +158,22 @@ static const float *mix_by_state(const struct rows *r, int l, const float *in, i
     return cb_attend_mix(&call);
 }
 
-int cb_layer_pass(const struct rows *r, int l)
+/* The blocks of layer l, which read and add to the residual stream */
+static int blocks(const struct rows *r, int l, int bits)
 {
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
-    const int n = r->n_tok, bits = s->bank.decoding ? s->act_bits : 0;
+    const int n = r->n_tok;
     const float *in;
 
     /* attention, or a state that stands for all tokens, or both side by side */
     if (y->ngrams)
         TRY(cb_streams_ngrams(r, l, bits));
     TRY(block_in(r, &y->attn_norm, y, 0, bits, &in));
+    if (y->altup)
+        cb_alternating_beside(s, y->altup, in, n, bits);
     if (y->mixer)
         block_out(r, &y->mixer->out, NULL, &y->attn_post_norm, mix_by_state(r, l, in, bits));
     if (y->n_kv)
@@ -165,6 +184,8 @@ int cb_layer_pass(const struct rows *r, int l)
         TRY(block_in(r, &y->ffn_norm, y, 1, bits, &in));
     if (y->n_kv)
         block_out(r, &y->o, y->o_bias, &y->attn_post_norm, cb_attention_values(r, y, bits));
+    if (y->altup)
+        cb_alternating_join(s, n);
 
     /* feed-forward */
     if (!y->moe && !y->ffn.down.raw) /* the layer is its mixer, or its attention */
@@ -181,8 +202,25 @@ int cb_layer_pass(const struct rows *r, int l)
         cb_ffn_hidden(s, &y->ffn, in, n, bits);
         block_out(r, &y->ffn.down, y->ffn.down_bias, &y->ffn_post_norm, w->gate);
     }
+    return CB_OK;
+}
+
+int cb_layer_pass(const struct rows *r, int l)
+{
+    struct cb_session *s = r->s[0];
+    const struct layer *y = &s->model->layer[l];
+    const int n = r->n_tok, bits = s->bank.decoding ? s->act_bits : 0;
+    struct rows active = *r; /* one of several streams goes through the layer */
+
+    if (y->altup) {
+        active.x = s->w.streams.plane;
+        TRY(cb_alternating_predict(s, y->altup, r->x, n, bits));
+    }
+    TRY(blocks(&active, l, bits));
+    if (y->altup)
+        TRY(cb_alternating_correct(s, y->altup, r->x, n, bits));
     if (y->input)
-        add_input(r, l, bits);
+        TRY(add_input(r, l, active.x, bits));
     if (y->scale != 1)
         s->dev->ops->scale(s->dev, r->x, y->scale, 0, (size_t)n * cb_stream_row(s));
     return CB_OK;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "alternating.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "model/head_prune.h"
@@ -34,6 +35,10 @@ static int last_norm(struct cb_session *s, const float *x, int n, int bits)
         return cb_streams_read(s, y->mix[2], x, n, bits, s->w.norm);
     if (y->blend[2])
         TRY(cb_stream_blend_read(s, y->blend[2], x, n, bits, &x));
+    if (m->hp.altup) {
+        TRY(cb_alternating_end(s, x, n, bits, s->w.norm));
+        x = s->w.norm;
+    }
     cb_norm_rows(s, &m->out_norm, x, 1, n, m->hp.n_embd, s->w.norm, m->hp.n_embd);
     return CB_OK;
 }

@@ -258,7 +258,7 @@ static int work_open(struct cb_session *s)
     if (hp->selector.n_head)
         TRY(grow_on(s->dev, &w->index, c * cb_selector_row(hp), &w->bytes));
     TRY(compress_work(s));
-    if ((hp->moe.limited || (s->model->arch->has & HAS_XIELU)) && s->dev->ops->memory)
+    if ((hp->moe.limited || (s->model->arch->has & (HAS_XIELU | HAS_ALTUP))) && s->dev->ops->memory)
         TRY(grow(&w->limited, 2 * c * (size_t)hp->n_ff_max, &w->bytes));
     if (s->model->max_rank)
         TRY(grow_on(s->dev, &w->low, c * (size_t)s->model->max_rank, &w->bytes));

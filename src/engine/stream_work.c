@@ -40,6 +40,22 @@ static int open_ngrams(struct stream_work *w, const struct cb_model *m, size_t c
     return w->row ? CB_OK : CB_ENOMEM;
 }
 
+static int open_altup(struct stream_work *w, const struct cb_model *m, size_t c, size_t wide,
+                      uint64_t *bytes)
+{
+    const size_t ne = (size_t)m->hp.n_embd;
+
+    TRY(grow(m->dev, &w->normed, c * wide, bytes));
+    TRY(grow(m->dev, &w->gate, c * ne, bytes));
+    TRY(grow(m->dev, &w->plane, c * ne, bytes));
+    TRY(grow(m->dev, &w->low, c * (size_t)m->hp.stream_rank, bytes));
+    TRY(grow(NULL, &w->weight, c * (size_t)m->hp.n_stream, bytes));
+    if (!m->dev->ops->memory)
+        return CB_OK;
+    TRY(grow(NULL, &w->host[1], c * wide, bytes));
+    return grow(NULL, &w->host[2], c * ne, bytes);
+}
+
 int cb_stream_work_open(struct stream_work *w, const struct cb_model *m, int chunk, uint64_t *bytes)
 {
     const size_t c = (size_t)chunk, n = (size_t)m->hp.n_stream, wide = n * (size_t)m->hp.n_embd;
@@ -50,6 +66,8 @@ int cb_stream_work_open(struct stream_work *w, const struct cb_model *m, int chu
         TRY(grow(NULL, &w->weight, c * (2 + n) * n, bytes));
         return grow(m->dev, &w->plane, c * (size_t)m->hp.n_embd, bytes);
     }
+    if (m->hp.altup)
+        return open_altup(w, m, c, wide, bytes);
     TRY(grow(m->dev, &w->normed, c * wide, bytes));
     TRY(grow(m->dev, &w->gate, c * wide, bytes));
     TRY(grow(m->dev, &w->plane, c * wide, bytes));

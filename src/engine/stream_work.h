@@ -11,14 +11,16 @@
 struct stream_work {
     float *normed;       /* [chunk][n * n_embd] */
     float *gate, *plane; /* [n][chunk][n_embd], or [chunk][n * n_embd]; with struct stream_blend, a
-                            plane is what a block reads, [chunk][n_embd] */
+                            plane is what a block reads, [chunk][n_embd]; with struct altup, what
+                            LAuReL adds and what the layer computes, [chunk][n_embd] */
     float *low;          /* [chunk][stream_rank] */
     float *weight; /* [chunk][n] of what the block in progress adds to each stream; with struct
                       stream_blend [chunk][(2 + n) * n] */
     /* of n-grams, where the model has them */
     int32_t *row;     /* [chunk][n_head] of their table, the host's */
     float *embedding; /* [chunk][n_head * dim] */
-    float *host[3];   /* [chunk][n * n_embd] keys and streams, [chunk][n_embd] values; the host's */
+    float *host[3];   /* [chunk][n * n_embd] keys and streams, [chunk][n_embd] values; the host's.
+                         With struct altup the last two, where streams are the device's */
 };
 
 /* The layer of m that has embeddings of n-grams, or NULL */

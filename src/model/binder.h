@@ -55,6 +55,14 @@ int cb_stream_mix_bind(struct binder *b, int l, const char *name, struct stream_
 struct weight *cb_stream_mix_weight(struct stream_mix *x, int i);
 void cb_stream_mix_free(struct stream_mix *x);
 
+/* ---- altup.c ---- */
+
+/* What layer l does to the residual streams, and how sparse the gates of its network are */
+int cb_altup_bind(struct binder *b, int l, struct layer *y);
+/* Matrix i; NULL past the last */
+struct weight *cb_altup_weight(struct altup *x, int i);
+void cb_altup_free(struct altup *x);
+
 /* ---- ngrams.c ---- */
 
 int cb_ngrams_bind(struct binder *b, int l, struct layer *y);

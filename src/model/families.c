@@ -41,6 +41,20 @@ static int adapt_gemma4(struct cb_model *m)
     return adapt_gemma(m);
 }
 
+/* The last layers share keys and values: all but 20 where the file does not say how many. */
+static int adapt_gemma3n(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+
+    hp->attn_scale = 1;
+    hp->norms_values = 1;
+    if (!cb_gguf_find(m->gguf, "gemma3n.final_logit_softcapping"))
+        hp->logit_cap = 30;
+    if (!cb_gguf_find(m->gguf, "gemma3n.attention.shared_kv_layers"))
+        hp->n_shared_kv = hp->n_layer > 20 ? hp->n_layer - 20 : 0;
+    return adapt_gemma(m);
+}
+
 /* Mixtral: the weights of the chosen experts sum to 1, which its files do not say. */
 static int adapt_llama(struct cb_model *m)
 {
@@ -284,6 +298,15 @@ static const struct arch table[] = {
       .global_every = 6,
       .local_base = 10000,
       .adapt = adapt_gemma3 },
+    { .text = "Gemma 3n, text",
+      .name = "gemma3n",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norms = NORMS_BOTH,
+      .has = HAS_QK_NORM | HAS_ALTUP,
+      .global_every = 5,
+      .local_base = 10000,
+      .adapt = adapt_gemma3n },
     { .text = "Gemma 4, text",
       .name = "gemma4",
       .rope = ROPE_HALF,

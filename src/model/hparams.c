@@ -416,14 +416,29 @@ static int read_experts(struct cb_model *m)
     return CB_OK;
 }
 
-/* Residual streams of hyper-connections */
+/* Alternating updates: one of the streams goes through a layer. */
+static int read_altup(struct cb_model *m)
+{
+    struct hparams *hp = &m->hp;
+
+    hp->altup = 1;
+    hp->n_stream = 4;
+    hp->n_input = 256;
+    TRY(cb_hp_int(m, "altup.num_inputs", OPTIONAL, 2, MOST_STREAMS, &hp->n_stream));
+    return cb_hp_int(m, "altup.active_idx", OPTIONAL, 0, hp->n_stream - 1, &hp->active);
+}
+
+/* Residual streams, and what layers are told of each token: in models with embeddings of n-grams
+ * the length is that of these */
 static int read_streams(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
 
     hp->n_stream = 1;
+    if (m->arch->has & HAS_ALTUP)
+        TRY(read_altup(m));
     if (!(m->arch->has & HAS_STREAMS))
-        return CB_OK;
+        return cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input);
     TRY(cb_hp_int(m, "hyper_connection.count", REQUIRED, 2, MOST_STREAMS, &hp->n_stream));
     return cb_hp_int(m, "hyper_connection.low_rank", REQUIRED, 1, 1 << 16, &hp->stream_rank);
 }
@@ -450,8 +465,6 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
     TRY(read_streams(m));
-    if (hp->n_stream == 1) /* else of n-grams */
-        TRY(cb_hp_int(m, "embedding_length_per_layer_input", OPTIONAL, 0, 1 << 16, &hp->n_input));
     TRY(hp_most(m, "feed_forward_length", cb_hp_need_ff(m), 0, 1 << 20, &hp->n_ff));
     TRY(read_heads(m));
     hp->n_ctx_train = 4096;

@@ -61,7 +61,8 @@ enum {
                          beside each head's query */
     HAS_STREAMS = 64, /* several residual streams, which are mixed in place of norms (stream_mix) */
     HAS_COMPRESSED = 128, /* attention as struct compressed has it, and streams as stream_blend */
-    HAS_XIELU = 256       /* feed-forward networks without a gate, with struct xielu */
+    HAS_XIELU = 256,      /* feed-forward networks without a gate, with struct xielu */
+    HAS_ALTUP = 512       /* several residual streams, one of which goes through a layer (altup) */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
@@ -210,11 +211,13 @@ struct hparams {
     struct temperature temperature;
     int norms_rotated; /* 1: RMS norm without weights of rotated q and k */
     int norms_values;  /* 1: RMS norm without weights of values */
-    int n_input;     /* numbers that each layer is told of a token (struct layer_input); 0: none */
-    int n_stream;    /* residual streams of hyper-connections; 1: there is one, as in most models */
-    int stream_rank; /* numbers that the gates of what blocks read are made of */
-    enum unrotated nope;                  /* layers without rotation */
-    float logit_scale, logit_cap;         /* of the output's logits */
+    int n_input;  /* numbers that each layer is told of a token (struct layer_input); 0: none */
+    int n_stream; /* residual streams; 1: there is one, as in most models */
+    int altup;    /* 1: one of them, `active`, goes through a layer (struct altup) */
+    int active;
+    int stream_rank;              /* numbers that the gates of what blocks read are made of */
+    enum unrotated nope;          /* layers without rotation */
+    float logit_scale, logit_cap; /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
     struct moe_params moe;
     struct mixer_params mix;
@@ -239,6 +242,10 @@ struct ffn {
     struct weight gate, up, down;           /* 2 x [n_ff][n_embd], [n_embd][n_ff] */
     float *gate_bias, *up_bias, *down_bias; /* or NULL */
     float limit; /* of the gate from above, and of what `up` gives on both sides; 0 = none */
+    /* sparse 1: of a token's gates, the activation gets what exceeds their mean by `deviations`
+     * times their standard deviation, and 0 for the others (Gaussian top-k) */
+    int sparse;
+    float deviations;
     struct xielu *xielu; /* the activation in place of the family's, or NULL */
 };
 
@@ -283,6 +290,23 @@ struct ngrams {
 struct stream_blend {
     struct weight fn;    /* [(2 + n) * n][n * n_embd], or [n][n * n_embd] */
     float *scale, *base; /* [3], or [1]; a number for each of m */
+};
+
+/* Alternating updates (Baykal et al. 2023). m = tanh(router norm(x) / n_embd) are n numbers of a
+ * stream x. Before a layer, stream i gets the sum over j of (predict m)_ij stream_j; the active
+ * stream goes through the layer, and what that changes of it is added to stream i times
+ * 1 + (correct m)_i, with m of the layer's result. Beside attention, which reads x, a path of low
+ * rank gives x + norm(high low x) (LAuReL). */
+struct altup {
+    struct norm router_norm, laurel_norm;
+    struct weight router;     /* [n][n_embd] */
+    float *predict, *correct; /* [n][n][n], [n][n] */
+    float *scale;             /* [n_embd] of the active stream, as struct layer_input reads it */
+    struct weight low, high;  /* [rank][n_embd], [n_embd][rank] */
+    /* Of the first layer, and of the last one; raw NULL elsewhere: [n-1] [n_embd][n_embd] what
+     * makes the other streams of the first one, and what they become before all are averaged. Each
+     * result is scaled to the length of the first stream. */
+    struct weight spread[MOST_STREAMS], merge[MOST_STREAMS];
 };
 
 /* The dense network of a layer works beside the experts. All three read the residual stream through
@@ -426,6 +450,7 @@ struct layer {
                                       layer; NULL: norms stand there */
     struct stream_blend *blend[3]; /* the same, before norms; NULL: there is one stream, or mix */
     struct ngrams *ngrams;         /* or NULL */
+    struct altup *altup;           /* or NULL */
     float scale;                   /* of the residual stream after the layer */
 };
 

@@ -264,6 +264,8 @@ static int layer(struct binder *b, int l)
     TRY(layer_scale(b, l, y));
     if (b->m->hp.compress.n_group)
         TRY(cb_stream_blend_bind(b, l, y));
+    if (b->m->hp.altup)
+        TRY(cb_altup_bind(b, l, y));
     return b->m->hp.n_input ? cb_layer_input_bind(b, l, y) : CB_OK;
 }
 
@@ -440,8 +442,8 @@ static struct weight *of_streams(struct layer *y, int *i)
     return *i == -2 ? &y->ngrams->key : *i == -1 ? &y->ngrams->value : NULL;
 }
 
-/* Matrix *i of attention over compressed rows and of streams; NULL: there are fewer, and *i is less
- * by them */
+/* Matrix *i of attention over compressed rows and of the other kinds of streams; NULL: there are
+ * fewer, and *i is less by them */
 static struct weight *of_compressed(struct layer *y, int *i)
 {
     struct weight *w;
@@ -452,6 +454,9 @@ static struct weight *of_compressed(struct layer *y, int *i)
     for (int j = 0; j < 3; j++)
         if (y->blend[j] && !(*i)--)
             return &y->blend[j]->fn;
+    for (int j = 0; y->altup && (w = cb_altup_weight(y->altup, j)); j++)
+        if (!(*i)--)
+            return w;
     return NULL;
 }
 
@@ -516,6 +521,7 @@ static void free_layer(struct layer *y, int n_expert)
     cb_experts_free(y->moe, n_expert);
     cb_layer_input_free(y->input);
     cb_ngrams_free(y->ngrams);
+    cb_altup_free(y->altup);
     for (int i = 0; i < 3; i++)
         cb_stream_mix_free(y->mix[i]);
 }

@@ -52,7 +52,9 @@ static void put_key(struct gguf_writer *w, const char *key, const char *kind, co
         const size_t n = json_array_size(v);
         ck_assert(n <= sizeof each / sizeof *each);
         for (size_t i = 0; i < n; i++)
-            each[i] = (float)json_number_value(json_array_get(v, i));
+            each[i] = json_is_null(json_array_get(v, i))
+                          ? -INFINITY
+                          : (float)json_number_value(json_array_get(v, i));
         cb_gguf_put_array(w, key, GGUF_F32, each, n);
     } else if (!strcmp(kind, "uint32s")) {
         uint32_t each[64];

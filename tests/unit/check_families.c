@@ -379,6 +379,22 @@ START_TEST(shapes_of_xielu)
 }
 END_TEST
 
+START_TEST(alternating_streams)
+{
+    static const struct wrong wrong[] = {
+        { "altup.num_inputs", -1, 1, "altup.num_inputs" },
+        { "altup.num_inputs", -1, 17, "altup.num_inputs" },
+        { "altup.num_inputs", -1, 3, "altup_proj" },
+        { "altup.active_idx", -1, 4, "altup.active_idx" },
+        { "embedding_length_per_layer_input", -1, 13, "per_layer_token_embd" },
+        { "activation_sparsity_scale", 1, 1e9, "activation_sparsity_scale" },
+        { "shared_kv_layers", -1, 7, "shared_kv_layers" },
+    };
+
+    check_refused("family-gemma3n.json", wrong, sizeof wrong / sizeof *wrong);
+}
+END_TEST
+
 /* ---- policies ---- */
 
 static int has_windows_alone(const cb_model *m)
@@ -652,6 +668,7 @@ int main(void)
     tcase_add_test(t, rows_that_stand_for_several);
     tcase_add_test(t, latents_of_experts);
     tcase_add_test(t, shapes_of_xielu);
+    tcase_add_test(t, alternating_streams);
     tcase_add_loop_test(t, logits, 0, n_names * N_DEVICES);
     tcase_add_loop_test(t, policies, 0, n_names);
     tcase_add_loop_test(t, narrow_policies, 0, n_names);

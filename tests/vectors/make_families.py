@@ -21,6 +21,7 @@ Needs: torch, transformers, gguf, numpy.
 import json
 import math
 import os
+import statistics
 import sys
 
 import gguf
@@ -234,6 +235,19 @@ def gemma4(cfg, key, x, layer):
     return None
 
 
+def gemma3n(cfg, key, x, layer):
+    """Matrices of all streams but the first are stacked, and a vector has a suffix."""
+    for name in ["altup_projections", "altup_unembed_projections"]:
+        if f".{name}." in key:
+            name = {"altup_projections": "altup_proj"}.get(name, "altup_unembd_proj")
+            return {f"{name}.weight": (int(key.split(".")[-2]), x[None])}
+    if key.endswith("altup.correct_output_scale"):
+        return {f"blk.{layer}.altup_correct_scale.weight": x}
+    if key.endswith("altup.modality_router.weight"):
+        return {f"blk.{layer}.altup_router.weight": x}
+    return None
+
+
 # ---- metadata ----
 
 
@@ -441,6 +455,19 @@ def gemma4_keys(w, cfg):
         w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
 
 
+def gemma3n_keys(w, cfg):
+    pattern(w, cfg)
+    w.add_rope_freq_base_swa(cfg.rope_parameters["sliding_attention"]["rope_theta"])
+    w.add_final_logit_softcapping(cfg.final_logit_softcapping)
+    w.add_altup_active_idx(cfg.altup_active_idx)
+    w.add_altup_num_inputs(cfg.altup_num_inputs)
+    w.add_embedding_length_per_layer_input(cfg.hidden_size_per_layer_input)
+    w.add_shared_kv_layers(cfg.num_kv_shared_layers)
+    normal = statistics.NormalDist()
+    scales = [normal.inv_cdf(p) if p else -math.inf for p in cfg.activation_sparsity_pattern]
+    w.add_activation_sparsity_scale(scales)
+
+
 def afmoe_keys(w, cfg):
     pattern(w, cfg)
     w.add_expert_feed_forward_length(cfg.moe_intermediate_size)
@@ -565,6 +592,24 @@ def layer_kinds(every, n):
         "full_attention" if (i + 1) % every == 0 or i + 1 == n else "sliding_attention"
         for i in range(n)
     ]
+
+
+GEMMA3N = dict(
+    config="Gemma3nText",
+    layout=gemma3n,
+    keys=gemma3n_keys,
+    head_dim=16,
+    num_hidden_layers=7,
+    layer_types=layer_kinds(3, 7),
+    num_kv_shared_layers=3,
+    sliding_window=8,
+    final_logit_softcapping=6.0,
+    vocab_size_per_layer_input=N_VOCAB,
+    hidden_size_per_layer_input=12,
+    laurel_rank=5,
+    activation_sparsity_pattern=[0.9, 0.6] + [0.0] * 5,
+    tie_word_embeddings=True,
+)
 
 
 def model(
@@ -1125,6 +1170,20 @@ MODELS = {
         **HD16,
         **rope(5e6),
     ),
+    # streams of which one goes through a layer, gates of which few are kept, shared keys and values
+    "gemma3n": model("gemma3n", "Gemma3n", **GEMMA3N),
+    # three streams, of which the second one goes through the layers
+    "gemma3nsecond": model(
+        "gemma3n",
+        "Gemma3n",
+        **GEMMA3N
+        | dict(
+            altup_num_inputs=3,
+            altup_active_idx=1,
+            num_kv_shared_layers=2,
+            activation_sparsity_pattern=[0.0, 0.5, 0.0, 0.9, 0.0, 0.0, 0.7],
+        ),
+    ),
 }
 
 
@@ -1135,7 +1194,7 @@ def deviation(name, shape, tied):
         return 0.0, 0.3
     if "norm" in name:
         return 1.0, 0.1
-    if name.endswith(".scale") or "output_scale" in name:
+    if name.endswith(".scale") or "output_scale" in name or "correct_scale" in name:
         return 1.0, 0.2
     if "sinks" in name:
         return 1.0, 1.0
@@ -1144,7 +1203,7 @@ def deviation(name, shape, tied):
         return 0.0, 2 / math.sqrt(n_in) if tied else 1.0
     large = ("attn_q.", "attn_k.", "attn_qkv", "attn_q_b", "attn_kv_a_mqa", "output.w")
     gain = 2 if any(s in name for s in large) else 1
-    gain = 4 if "gate_inp" in name else gain
+    gain = 4 if "gate_inp" in name else n_in / 2 if "altup_router." in name else gain
     return 0.0, gain / math.sqrt(n_in)
 
 
@@ -1218,8 +1277,9 @@ def metadata(m, cfg):
         kind = v.type.name.lower()
         if kind == "array":
             kind = {bool: "bools", float: "float32s"}.get(type(v.value[0]), "ints")
+        value = [None if x == -math.inf else x for x in v.value] if kind == "float32s" else v.value
         if key != "general.architecture":
-            out.append([key, kind, v.value])
+            out.append([key, kind, value])
     return out
 
 
