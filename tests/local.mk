@@ -272,7 +272,11 @@ tests_faults_ctxbank_DEPENDENCIES = $(ctxbank_OBJECTS) $(ctxbank_DEPENDENCIES)
 check_ldadd = libtest.la libcore.la $(CHECK_LIBS) $(JANSSON_LIBS)
 LDADD = $(check_ldadd)
 # CTXBANK_TEST_ISA=avx2 hides better tiers from the tests (tests/kit/isa.c).
-check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_features,-u,__wrap_cb_cpu_features
+check_ldflags = $(AM_LDFLAGS) -Wl,--wrap=cb_cpu_features,-u,__wrap_cb_cpu_features $(tiles_wrap)
+if ISA_AMX
+# The tier amx with a model of its instructions (tests/kit/tiles.h)
+tiles_wrap = -Wl,--wrap=cb_many_amx,--wrap=cb_peak_amx,--wrap=cb_cpu_permit_tiles
+endif
 # Work space and buffers between pages that nobody may touch (tests/kit/guard.h).
 guard_ldflags = $(check_ldflags) -Wl,--wrap=cb_alloc_aligned -Wl,--wrap=free
 # Calls that fail when a test wants them to (tests/kit/faults.h).
@@ -283,6 +287,14 @@ check_cflags = -I$(srcdir)/tests $(AM_CFLAGS) $(CHECK_CFLAGS)
 
 # What tests share: files and models that they make.
 check_LTLIBRARIES = libtest.la
+if ISA_AMX
+check_LTLIBRARIES += libtiles_model.la
+libtest_la_LIBADD = libtiles_model.la
+libtiles_model_la_SOURCES = $(cpu_amx_sources)
+libtiles_model_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests -DTILE_OPS='"kit/tile_model.h"' \
+	-Dcb_many_amx=cb_many_model -Dcb_peak_amx=cb_peak_model
+libtiles_model_la_CFLAGS = $(cpu_avx512_cflags) -mavx512vnni
+endif
 libtest_la_CPPFLAGS = $(AM_CPPFLAGS) \
 	-DPRETEND_CUDA_LIB='"$(abs_builddir)/tests/pretend/libcuda.so.1"'
 libtest_la_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
@@ -303,6 +315,7 @@ libtest_la_SOURCES = \
 	tests/kit/resident.c tests/kit/resident.h \
 	tests/kit/slow.c tests/kit/slow.h \
 	tests/kit/suite.c tests/kit/suite.h \
+	tests/kit/tiles.c tests/kit/tiles.h tests/kit/tile_model.h \
 	tests/kit/tiny.c tests/kit/tiny.h \
 	tests/kit/settings.c tests/kit/settings.h \
 	tests/kit/toy.c tests/kit/toy.h \

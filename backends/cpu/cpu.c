@@ -20,6 +20,7 @@ enum {
     NEEDS_AVX512BW = NEEDS_AVX2 | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
     NEEDS_AVX512VNNI = NEEDS_AVX512BW | CPU_AVX512_VNNI,
     NEEDS_AVX512VBMI = NEEDS_AVX512VNNI | CPU_AVX512_VBMI,
+    NEEDS_AMX = NEEDS_AVX512VBMI | CPU_AMX_TILE | CPU_AMX_INT8,
     NEEDS_NEON = CPU_DOTPROD,
     NEEDS_I8MM = NEEDS_NEON | CPU_I8MM,
     NEEDS_BF16 = NEEDS_I8MM | CPU_BF16
@@ -27,35 +28,44 @@ enum {
 
 /* Best first */
 static const struct cpu_kern kern[] = {
+#ifdef HAVE_ISA_AMX
+    { "amx", NULL, NEEDS_AMX, &cb_mm_avx512vnni, &cb_vec_avx512, &cb_dots_avx512vnni,
+      &cb_kivi_dots_avx512vbmi, &cb_peak_amx, &cb_many_amx },
+#endif
 #ifdef HAVE_ISA_AVX512VBMI
     { "avx512vbmi", "avx512", NEEDS_AVX512VBMI, &cb_mm_avx512vnni, &cb_vec_avx512,
-      &cb_dots_avx512vnni, &cb_kivi_dots_avx512vbmi, &cb_peak_avx512vnni },
+      &cb_dots_avx512vnni, &cb_kivi_dots_avx512vbmi, &cb_peak_avx512vnni, NULL },
 #endif
 #ifdef HAVE_ISA_AVX512VNNI
     { "avx512vnni", "avx512", NEEDS_AVX512VNNI, &cb_mm_avx512vnni, &cb_vec_avx512,
-      &cb_dots_avx512vnni, NULL, &cb_peak_avx512vnni },
+      &cb_dots_avx512vnni, NULL, &cb_peak_avx512vnni, NULL },
 #endif
 #ifdef HAVE_ISA_AVX512
     { "avx512bw", "avx512", NEEDS_AVX512BW, &cb_mm_avx512, &cb_vec_avx512, &cb_dots_avx512, NULL,
-      &cb_peak_avx512 },
+      &cb_peak_avx512, NULL },
 #endif
 #ifdef HAVE_ISA_AVXVNNI
     { "avxvnni", NULL, NEEDS_AVXVNNI, &cb_mm_avxvnni, &cb_vec_avx2, &cb_dots_avxvnni, NULL,
-      &cb_peak_avxvnni },
+      &cb_peak_avxvnni, NULL },
 #endif
 #ifdef HAVE_ISA_AVX2
-    { "avx2", NULL, NEEDS_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_dots_avx2, NULL, &cb_peak_avx2 },
+    { "avx2", NULL, NEEDS_AVX2, &cb_mm_avx2, &cb_vec_avx2, &cb_dots_avx2, NULL, &cb_peak_avx2,
+      NULL },
 #endif
 #ifdef HAVE_ISA_BF16
-    { "bf16", NULL, NEEDS_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_bf16 },
+    { "bf16", NULL, NEEDS_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_bf16,
+      NULL },
 #endif
 #ifdef HAVE_ISA_I8MM
-    { "i8mm", NULL, NEEDS_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_i8mm },
+    { "i8mm", NULL, NEEDS_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_i8mm,
+      NULL },
 #endif
 #ifdef HAVE_ISA_NEON
-    { "neon", NULL, NEEDS_NEON, &cb_mm_neon, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_neon },
+    { "neon", NULL, NEEDS_NEON, &cb_mm_neon, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_neon,
+      NULL },
 #endif
-    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar },
+    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar,
+      NULL },
 };
 
 const struct cpu_kern *cb_cpu_kern_at(int i)
@@ -111,25 +121,67 @@ static void name_missing(uint32_t missing, char *out, size_t size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n ? ", " : "", cb_cpu_feature_name(i));
 }
 
-static const struct cpu_kern *choose_isa(const char *want)
+/* Whether a tier's tiles may be used: the system saves them, and they multiply as vectors do */
+static int try_tiles(const struct cpu_kern *k, char *why, size_t size)
 {
-    const uint32_t features = cb_cpu_features();
-    const struct cpu_kern *const best = cb_cpu_choose(features, want);
-    const struct cpu_kern *other = best ? NULL : cb_cpu_choose(UINT32_MAX, want);
-    char missing[256];
+    const int refused = cb_cpu_permit_tiles();
+
+    if (refused) {
+        snprintf(why, size, "the system refuses tiles: %s", strerror(refused));
+        return 0;
+    }
+    return !cb_many_check(k->many, k->mm, why, size);
+}
+
+/* The machine's features without those that it has, but that cannot be used; why: "" or the reason
+ */
+static uint32_t usable_features(char *why, size_t size)
+{
+    const uint32_t all = cb_cpu_features();
+    const struct cpu_kern *k;
+
+    for (int i = 0; (k = cb_cpu_kern_at(i)); i++)
+        if (k->many && !(k->needs & ~all) && !try_tiles(k, why, size))
+            return all & ~(uint32_t)(CPU_AMX_TILE | CPU_AMX_INT8 | CPU_AMX_BF16);
+    *why = '\0';
+    return all;
+}
+
+/* What a tier needs and cannot use -> "avx512_vnni", "amx_tile (the system refuses ...)" */
+static void name_lack(const struct cpu_kern *k, uint32_t usable, const char *why, char *out,
+                      size_t size)
+{
+    size_t n;
+
+    name_missing(k->needs & ~usable, out, size);
+    n = strlen(out);
+    if (k->many && *why)
+        snprintf(out + n, size - n, " (%s)", why);
+}
+
+static const struct cpu_kern *choose_isa(const struct device_want *want)
+{
+    char missing[256], why[128], line[256];
+    const uint32_t features = usable_features(why, sizeof why);
+    const struct cpu_kern *const best = cb_cpu_choose(features, want->isa);
+    const struct cpu_kern *other = best ? NULL : cb_cpu_choose(UINT32_MAX, want->isa);
 
     if (other) {
-        name_missing(other->needs & ~features, missing, sizeof missing);
-        cb_fail(CB_EUNSUPPORTED, "instruction set %s: this machine lacks %s", want, missing);
+        name_lack(other, features, why, missing, sizeof missing);
+        cb_fail(CB_EUNSUPPORTED, "instruction set %s: this machine lacks %s", want->isa, missing);
     } else if (!best) {
-        cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in", want);
+        cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in", want->isa);
+    } else if (*why && !want->isa && want->log) {
+        snprintf(line, sizeof line, "kernels: %s instead of those with tiles: %s", best->name, why);
+        want->log(want->log_arg, CB_LOG_NOTE, line);
     }
     return best;
 }
 
 const char *cb_cpu_isa_at(int i)
 {
-    const uint32_t features = cb_cpu_features();
+    char why[128];
+    const uint32_t features = usable_features(why, sizeof why);
 
     for (int k = 0; k < (int)(sizeof kern / sizeof *kern); k++)
         if (!(kern[k].needs & ~features) && i-- == 0)
@@ -139,9 +191,12 @@ const char *cb_cpu_isa_at(int i)
 
 const char *cb_cpu_isa_above(const char *isa, char *missing, size_t size)
 {
+    char why[128];
+    const uint32_t features = usable_features(why, sizeof why);
+
     for (int k = 1; k < (int)(sizeof kern / sizeof *kern); k++)
         if (!strcmp(isa, kern[k].name)) {
-            name_missing(kern[k - 1].needs & ~cb_cpu_features(), missing, size);
+            name_lack(&kern[k - 1], features, why, missing, size);
             return kern[k - 1].name;
         }
     return NULL;
@@ -224,7 +279,7 @@ static void free_cpu(struct cpu *c)
 
 static int open_cpu(struct device *d, const struct device_want *want)
 {
-    const struct cpu_kern *k = choose_isa(want->isa);
+    const struct cpu_kern *k = choose_isa(want);
     const size_t n_thread = (size_t)cb_par_threads(d->par);
     struct cpu *c;
     int err;

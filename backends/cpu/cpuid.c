@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cpuid.c - feature detection and nothing else. */
+/* cpuid.c - which features this process may use, and nothing else. */
 #include "cpuid.h"
 
 #include <stddef.h>
@@ -92,5 +92,26 @@ uint32_t cb_cpu_features(void)
 uint32_t cb_cpu_features(void)
 {
     return 0;
+}
+#endif
+
+#if defined(__x86_64__) && defined(__linux__)
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int cb_cpu_permit_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* asm/prctl.h of Linux 5.16 */
+
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) ? errno : 0;
+}
+
+#else
+#include <errno.h>
+
+int cb_cpu_permit_tiles(void)
+{
+    return ENOSYS;
 }
 #endif

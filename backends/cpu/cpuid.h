@@ -33,6 +33,9 @@ uint32_t cb_cpu_features(void);
  * leaf 1; leaf7 is EBX, ECX, EDX of leaf 7 and EAX of its subleaf 1; xcr0 are the register states
  * that the system saves. */
 uint32_t cb_cpuid_features(uint32_t leaf1_c, const uint32_t leaf7[4], uint64_t xcr0);
+/* Asks the system to save the tile registers of AMX for this process. 0, or an error number: it
+ * does not, and their use would end the process. */
+int cb_cpu_permit_tiles(void);
 /* The name of bit i of a set, "avx512_vnni"; NULL past the last */
 const char *cb_cpu_feature_name(int i);
 

@@ -11,6 +11,7 @@
 #include "device/device.h"
 
 struct kern_mm;   /* kern_mm.h: packing and matrix products */
+struct kern_many; /* there: products of many tokens at once */
 struct kern_peak; /* kern_peak.h: peak rates of the tier */
 
 struct cpu_kern {
@@ -22,6 +23,7 @@ struct cpu_kern {
     const struct kern_dots *dots;
     const struct kern_kivi_dots *kivi; /* NULL: none */
     const struct kern_peak *peak;
+    const struct kern_many *many; /* NULL: mm's panels. They use the tiles of AMX */
 };
 
 /* The tiers that are built in, best first; NULL past the last */

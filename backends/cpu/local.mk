@@ -22,10 +22,12 @@ libcore_la_SOURCES += \
 	backends/cpu/matmul/activations.c \
 	backends/cpu/matmul/kern_mm.h \
 	backends/cpu/matmul/load.c \
+	backends/cpu/matmul/many_check.c \
 	backends/cpu/matmul/matmul.c \
 	backends/cpu/matmul/mm_act16.h \
 	backends/cpu/matmul/mm_table.h \
 	backends/cpu/matmul/pack.c \
+	backends/cpu/matmul/panels.c \
 	backends/cpu/matmul/pass.h \
 	backends/cpu/matmul/provider.c backends/cpu/matmul/provider.h \
 	backends/cpu/peak/kern_peak.h \
@@ -121,6 +123,17 @@ noinst_LTLIBRARIES += libcpu_avx512vbmi.la
 libcpu_avx512vbmi_la_SOURCES = backends/cpu/attention/attn_kivi_i8_avx512.c
 libcpu_avx512vbmi_la_CFLAGS = $(cpu_avx512_cflags) -mavx512vnni -mavx512vbmi
 libcore_la_LIBADD += libcpu_avx512vbmi.la
+endif
+
+if ISA_AMX
+noinst_LTLIBRARIES += libcpu_amx.la
+cpu_amx_sources = \
+	backends/cpu/matmul/mm_amx.c backends/cpu/matmul/mm_block_avx512.h \
+	backends/cpu/matmul/mm_dot_avx512.h backends/cpu/matmul/mm_runs.h \
+	backends/cpu/peak/peak_amx.c
+libcpu_amx_la_SOURCES = $(cpu_amx_sources) backends/cpu/matmul/tile_amx.h
+libcpu_amx_la_CFLAGS = $(cpu_avx512_cflags) -mavx512vnni -mamx-tile -mamx-int8
+libcore_la_LIBADD += libcpu_amx.la
 endif
 
 if ISA_AVX512BF16

@@ -10,8 +10,9 @@ enum { Q8_ROW = 34 }; /* bytes of 32 numbers: a scale and their codes */
 const char *cb_prepacked_form(const char *isa)
 {
     static const char *const form[][2] = { { "avx512bw", "avx512" },   { "avx512vnni", "avx512" },
-                                           { "avx512vbmi", "avx512" }, { "avxvnni", "avx2" },
-                                           { "i8mm", "neon" },         { "bf16", "neon" } };
+                                           { "avx512vbmi", "avx512" }, { "amx", "avx512" },
+                                           { "avxvnni", "avx2" },      { "i8mm", "neon" },
+                                           { "bf16", "neon" } };
 
     for (size_t i = 0; i < sizeof form / sizeof *form; i++)
         if (!strcmp(isa, form[i][0]))

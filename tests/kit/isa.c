@@ -12,6 +12,7 @@
 #include "cpu/kern.h"
 #include "par/affinity.h"
 #include "suite.h"
+#include "tiles.h"
 
 const char *const cb_isa[CB_ISA_CUDA + 1] = {
     [ISA_SCALAR] = "scalar",
@@ -39,6 +40,9 @@ const char *const cb_isa[CB_ISA_CUDA + 1] = {
 #ifdef HAVE_ISA_BF16
     [ISA_BF16] = "bf16",
 #endif
+#ifdef HAVE_ISA_AMX
+    [ISA_AMX] = "amx",
+#endif
     [CB_ISA_OPENCL] = "opencl",
     [CB_ISA_CUDA] = "cuda",
 };
@@ -52,12 +56,15 @@ uint32_t __wrap_cb_cpu_features(void);
 uint32_t __wrap_cb_cpu_features(void)
 {
     const uint32_t evex = CPU_AVX512VL | CPU_AVX512_VNNI;
+    const uint32_t beside_tiles = evex | CPU_AVX512_VBMI;
     const char *best = getenv("CTXBANK_TEST_ISA");
     const struct cpu_kern *k = best && *best ? cb_cpu_choose(UINT32_MAX, best) : NULL;
     uint32_t all = __real_cb_cpu_features();
 
     if (getenv("CTXBANK_TEST_EVEX") && (all & evex) == evex)
         all |= CPU_AVX_VNNI;
+    if (cb_tiles_shown() && (all & beside_tiles) == beside_tiles)
+        all |= CPU_AMX_TILE | CPU_AMX_INT8;
     return best && *best ? all & (k ? k->needs : 0) : all;
 }
 
@@ -77,13 +84,15 @@ struct device *cb_isa_open_or_skip(int isa, int threads)
 
 struct device *cb_isa_open_with(int isa, int threads, const char *matmul)
 {
-    const int own = isa >= N_ISA;
+    const int own = isa >= (int)CB_ISA_OPENCL, tiles = !own && !strcmp(cb_isa[isa], "amx");
     const struct device_want want = { .isa = own ? NULL : cb_isa[isa], .matmul = matmul };
     const struct team_params team = { .n_threads = threads };
     struct device *d = NULL;
 
+    cb_tiles_show(tiles);
     if (cb_device_open_team(own ? cb_isa[isa] : "cpu", &team, &want, &d))
         d = NULL;
+    cb_tiles_show(0);
     if (d)
         ck_assert_str_eq(d->isa, cb_isa[isa]);
     return d;

@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "suite.h"
 
-/* Those that are built in, worst first */
+/* Those that are built in, worst first. Tests of matrix products run up to N_ISA_MM. */
 enum {
     ISA_SCALAR,
 #ifdef HAVE_ISA_AVX2
@@ -36,7 +36,13 @@ enum {
     ISA_BF16,
 #endif
     N_ISA,
-    CB_ISA_OPENCL = N_ISA,
+#ifdef HAVE_ISA_AMX
+    ISA_AMX = N_ISA, /* the last but for products of many tokens */
+    N_ISA_MM,
+#else
+    N_ISA_MM = N_ISA,
+#endif
+    CB_ISA_OPENCL = N_ISA_MM,
     CB_ISA_CUDA
 };
 

@@ -179,7 +179,7 @@ static void check_shape(enum dtype t, int n_in, int n_out, int n_tok)
     struct weight w;
 
     random_weight(&w, t, n_in, n_out);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < N_ISA_MM; isa++) {
         struct device *d = cb_isa_open(isa, 1 + (int)(rnd() % 2));
         const int add = (int)(rnd() & 1);
         struct mm m = { &w, rnd() & 1 ? bias : NULL, y, n_out + PAD, add, 0 };
@@ -240,7 +240,7 @@ START_TEST(many)
     const struct rounded quant = round_x(DT_Q8_0, random_x(TOK, IN), TOK, IN);
     const struct rounded plain = { quant.x, quant.x, alloc(TOK * IN, sizeof(float)) };
 
-    for (int isa = 0; isa < N_ISA; isa++)
+    for (int isa = 0; isa < N_ISA_MM; isa++)
         for (int n_tok = 1; n_tok <= TOK; n_tok += 4) {
             struct device *d = cb_isa_open(isa, 2);
             struct weight w[N];
@@ -287,7 +287,7 @@ START_TEST(gates)
         y[i] = alloc(TOK * OUT, sizeof *y[i]);
     for (int i = 0; i < 2; i++)
         random_weight(&w[i], types[_i][i], IN, OUT);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < N_ISA_MM; isa++) {
         struct device *d = cb_isa_open(isa, 2);
 
         if (!d)
@@ -334,7 +334,7 @@ START_TEST(same_bits)
     struct weight w;
 
     random_weight(&w, t, n_in, OUT);
-    for (int isa = 0; isa < N_ISA; isa++)
+    for (int isa = 0; isa < N_ISA_MM; isa++)
         for (int threads = 1; threads <= 3; threads++) {
             struct device *d = cb_isa_open(isa, threads);
 
@@ -377,7 +377,7 @@ START_TEST(act16)
 
     random_weight(&w, t, n_in, OUT);
     memcpy(x.value, x.x, sizeof(float) * TOK * (size_t)n_in);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < N_ISA_MM; isa++) {
         struct device *d = cb_isa_open(isa, 2);
         struct mm m = { &w, NULL, y, OUT + PAD, 0, 16 };
 
@@ -435,7 +435,7 @@ START_TEST(sets)
 
     for (int i = 0; i < N; i++)
         random_weight(&w[i], t, cb_dtype[t].block == 1 ? 77 : cb_dtype[t].block, 19);
-    for (int isa = 0; isa < N_ISA; isa++) {
+    for (int isa = 0; isa < N_ISA_MM; isa++) {
         struct device *d = cb_isa_open(isa, 1 + isa % 2 * 2);
 
         if (!d)
@@ -538,7 +538,7 @@ START_TEST(batches)
         b[k].gate = alloc(BATCH_MOST * BATCH_OUT, sizeof(float));
         b[k].up = alloc(BATCH_MOST * BATCH_OUT, sizeof(float));
     }
-    for (int isa = 0; isa < N_ISA; isa++)
+    for (int isa = 0; isa < N_ISA_MM; isa++)
         for (int threads = 1; threads <= 3; threads += 2) {
             struct device *d = cb_isa_open(isa, threads);
 

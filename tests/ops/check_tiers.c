@@ -2,6 +2,7 @@
 /* check_tiers.c - which kernels a machine gets. Features are injected, so that each tier's choice
  * is seen on any machine. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,12 @@
 #include "cpu/matmul/kern_mm.h"
 #include "cpu/peak/kern_peak.h"
 #include "cpu/peak/peak.h"
+#include "ctxbank.h"
+#include "device/prepacked.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
+#include "kit/tiles.h"
+#include "par/affinity.h"
 
 enum {
     HASWELL = CPU_AVX2 | CPU_FMA | CPU_F16C,
@@ -26,14 +31,14 @@ enum {
     KNIGHTS_LANDING = HASWELL | CPU_AVX512F
 };
 
-struct machine {
+struct processor {
     const char *name;
     uint32_t features;
     const char *isa;
 };
 
-#if defined __x86_64__ && defined HAVE_ISA_AVX512VBMI && defined HAVE_ISA_AVXVNNI
-static const struct machine machines[] = {
+#if defined __x86_64__ && defined HAVE_ISA_AMX && defined HAVE_ISA_AVXVNNI
+static const struct processor machines[] = {
     { "no vectors", 0, "scalar" },
     { "AVX2 without FMA", CPU_AVX2 | CPU_F16C, "scalar" },
     { "Haswell", HASWELL, "avx2" },
@@ -47,25 +52,31 @@ static const struct machine machines[] = {
     { "Zen 4", ZEN_4, "avx512vbmi" },
     { "a virtual Zen 4 without BF16", ZEN_4 & ~CPU_AVX512_BF16, "avx512vbmi" },
     { "a virtual Sapphire Rapids without AMX", ZEN_4 | CPU_AVX_VNNI, "avx512vbmi" },
-    { "Sapphire Rapids", SAPPHIRE_RAPIDS, "avx512vbmi" },
+    { "Sapphire Rapids", SAPPHIRE_RAPIDS, "amx" },
+    { "tiles of bf16 alone", SAPPHIRE_RAPIDS & ~CPU_AMX_INT8, "avx512vbmi" },
+    { "a Sapphire Rapids whose tiles may not be used", SAPPHIRE_RAPIDS & ~CPU_AMX_TILE,
+      "avx512vbmi" },
     { "a virtual Alder Lake without FMA", ALDER_LAKE & ~CPU_FMA, "scalar" },
 };
 
 /* The tables of each tier: the best that its features allow */
 static const struct cpu_kern tier[] = {
+    { "amx", NULL, ICE_LAKE | CPU_AMX_TILE | CPU_AMX_INT8, &cb_mm_avx512vnni, &cb_vec_avx512,
+      &cb_dots_avx512vnni, &cb_kivi_dots_avx512vbmi, &cb_peak_amx, &cb_many_amx },
     { "avx512vbmi", "avx512", ICE_LAKE, &cb_mm_avx512vnni, &cb_vec_avx512, &cb_dots_avx512vnni,
-      &cb_kivi_dots_avx512vbmi, &cb_peak_avx512vnni },
+      &cb_kivi_dots_avx512vbmi, &cb_peak_avx512vnni, NULL },
     { "avx512vnni", "avx512", CASCADE_LAKE, &cb_mm_avx512vnni, &cb_vec_avx512, &cb_dots_avx512vnni,
-      NULL, &cb_peak_avx512vnni },
+      NULL, &cb_peak_avx512vnni, NULL },
     { "avx512bw", "avx512", SKYLAKE_SP, &cb_mm_avx512, &cb_vec_avx512, &cb_dots_avx512, NULL,
-      &cb_peak_avx512 },
+      &cb_peak_avx512, NULL },
     { "avxvnni", NULL, ALDER_LAKE, &cb_mm_avxvnni, &cb_vec_avx2, &cb_dots_avxvnni, NULL,
-      &cb_peak_avxvnni },
-    { "avx2", NULL, HASWELL, &cb_mm_avx2, &cb_vec_avx2, &cb_dots_avx2, NULL, &cb_peak_avx2 },
-    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar },
+      &cb_peak_avxvnni, NULL },
+    { "avx2", NULL, HASWELL, &cb_mm_avx2, &cb_vec_avx2, &cb_dots_avx2, NULL, &cb_peak_avx2, NULL },
+    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar,
+      NULL },
 };
 #elif defined __aarch64__ && defined HAVE_ISA_BF16
-static const struct machine machines[] = {
+static const struct processor machines[] = {
     { "Cortex-A53", 0, "scalar" },
     { "Graviton 2", CPU_DOTPROD, "neon" },
     { "i8mm without bf16", CPU_DOTPROD | CPU_I8MM, "i8mm" },
@@ -74,28 +85,41 @@ static const struct machine machines[] = {
 };
 static const struct cpu_kern tier[] = {
     { "bf16", NULL, CPU_DOTPROD | CPU_I8MM | CPU_BF16, &cb_mm_bf16, &cb_vec_neon, &cb_dots_neon,
-      NULL, &cb_peak_bf16 },
+      NULL, &cb_peak_bf16, NULL },
     { "i8mm", NULL, CPU_DOTPROD | CPU_I8MM, &cb_mm_i8mm, &cb_vec_neon, &cb_dots_neon, NULL,
-      &cb_peak_i8mm },
-    { "neon", NULL, CPU_DOTPROD, &cb_mm_neon, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_neon },
-    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar },
+      &cb_peak_i8mm, NULL },
+    { "neon", NULL, CPU_DOTPROD, &cb_mm_neon, &cb_vec_neon, &cb_dots_neon, NULL, &cb_peak_neon,
+      NULL },
+    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar,
+      NULL },
 };
 #else /* a compiler that builds fewer tiers */
-static const struct machine machines[] = { { "no vectors", 0, "scalar" } };
+static const struct processor machines[] = { { "no vectors", 0, "scalar" } };
 static const struct cpu_kern tier[] = {
-    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar },
+    { "scalar", NULL, 0, &cb_mm_scalar, &cb_vec_scalar, &cb_dots_scalar, NULL, &cb_peak_scalar,
+      NULL },
 };
 #endif
 enum { N_MACHINE = sizeof machines / sizeof *machines, N_TIER = sizeof tier / sizeof *tier };
 
 START_TEST(machines_get_the_best_tier)
 {
-    const struct machine *m = &machines[_i];
+    const struct processor *m = &machines[_i];
 
     ck_assert_msg(!strcmp(cb_cpu_choose(m->features, NULL)->name, m->isa), "%s runs %s, not %s",
                   m->name, cb_cpu_choose(m->features, NULL)->name, m->isa);
 }
 END_TEST
+
+/* Keys a panel of prepacked blocks of f16: those of the lowest tier with the same registers */
+static int prepacked_panel(const struct cpu_kern *k)
+{
+    const struct cpu_kern *lowest = k, *o;
+
+    for (int i = 0; (o = cb_cpu_kern_at(i)); i++)
+        lowest = o->vec == k->vec ? o : lowest;
+    return cb_prepacked_panel(lowest->name);
+}
 
 START_TEST(tiers_have_these_kernels)
 {
@@ -108,6 +132,7 @@ START_TEST(tiers_have_these_kernels)
     ck_assert_ptr_eq(k->dots, want->dots);
     ck_assert_ptr_eq(k->kivi, want->kivi);
     ck_assert_ptr_eq(k->peak, want->peak);
+    ck_assert_ptr_eq(k->many, want->many);
     ck_assert_uint_eq(k->needs, want->needs);
     cb_cpu_compose(k, &v);
     ck_assert_ptr_eq(v.vec.attn, &v.attn);
@@ -126,6 +151,8 @@ START_TEST(tiers_have_these_kernels)
     ck_assert(v.kivi.logits == (k->kivi ? k->kivi->logits : NULL));
     ck_assert(v.kivi.pv == (k->kivi ? k->kivi->pv : NULL));
     ck_assert(v.kivi.group == k->vec->kivi->group);
+    ck_assert_int_eq(cb_prepacked_panel(k->name), prepacked_panel(k));
+    ck_assert_int_eq(!cb_prepacked_panel(k->name), !k->dots->prepack_half);
 }
 END_TEST
 
@@ -249,6 +276,81 @@ START_TEST(next_tier)
 }
 END_TEST
 
+#ifdef HAVE_ISA_AMX
+static char note[256];
+
+static void keep_note(void *arg, enum cb_log_level level, const char *text)
+{
+    (void)arg;
+    ck_assert_int_eq(level, CB_LOG_NOTE);
+    snprintf(note, sizeof note, "%s", text);
+}
+
+/* A device on a machine with tiles; 0: the machine lacks what else the tier needs */
+static int open_with_tiles(const char *isa, enum tiles_fault fault, struct device **d)
+{
+    const struct device_want want = { .isa = isa, .log = keep_note };
+
+    *note = '\0';
+    cb_tiles_show(1);
+    cb_tiles_fail(fault);
+    *d = NULL;
+    if (!cb_cpu_choose(cb_cpu_features(), "amx"))
+        return 0;
+    if (cb_device_open_team("cpu", &(struct team_params){ .n_threads = 1 }, &want, d))
+        *d = NULL;
+    return 1;
+}
+
+/* Tiles that multiply wrongly, or that the system refuses, are not used: a note, or, if they are
+ * asked for, an error. Sound ones are used without a word. */
+START_TEST(tiles_are_tried_first)
+{
+    static const struct {
+        enum tiles_fault fault;
+        const char *isa, *why;
+    } c[] = { { TILES_SOUND, "amx", NULL },
+              { TILES_REFUSED, "avx512vbmi", "the system refuses tiles: Operation not permitted" },
+              { TILES_WRONG, "avx512vbmi", "by tiles of " } };
+    char missing[256], line[64];
+    struct device *d;
+
+    if (!open_with_tiles(NULL, c[_i].fault, &d)) {
+        cb_skip("no AVX-512 VNNI and VBMI to put tiles beside");
+        return;
+    }
+    ck_assert_str_eq(d->isa, c[_i].isa);
+    ck_assert_str_eq(cb_cpu_isa_at(0), c[_i].isa);
+    cb_device_close(d);
+    snprintf(line, sizeof line, "kernels: avx512vbmi instead of those with tiles: ");
+    ck_assert_int_eq(!strncmp(note, line, strlen(line)), c[_i].why != NULL);
+    ck_assert_msg(c[_i].why ? strstr(note, c[_i].why) != NULL : !*note, "%s", note);
+    ck_assert_str_eq(cb_cpu_isa_above("avx512vbmi", missing, sizeof missing), "amx");
+    ck_assert_msg(c[_i].why ? strstr(missing, "amx_tile, amx_int8 (") && strstr(missing, c[_i].why)
+                            : !*missing,
+                  "%s", missing);
+
+    ck_assert(open_with_tiles("amx", c[_i].fault, &d));
+    ck_assert_int_eq(d != NULL, !c[_i].why);
+    ck_assert_msg(d || strstr(cb_error(), c[_i].why), "%s", cb_error());
+    ck_assert_str_eq(note, "");
+    cb_device_close(d);
+    ck_assert(open_with_tiles("avx512vnni", c[_i].fault, &d)); /* other tiers do not care */
+    ck_assert_ptr_nonnull(d);
+    ck_assert_str_eq(note, "");
+    cb_device_close(d);
+}
+END_TEST
+
+/* What the peak counts is what the instructions do. */
+START_TEST(peak_of_tiles)
+{
+    if (cb_cpu_choose(cb_cpu_features(), "avx512vbmi"))
+        ck_assert_int_eq(cb_peak_amx.int8(3), 3LL * 4 * 16 * 16 * 64 * 2);
+}
+END_TEST
+#endif
+
 int main(void)
 {
     Suite *s = suite_create("tiers");
@@ -260,7 +362,11 @@ int main(void)
     tcase_add_test(t, names);
     tcase_add_loop_test(t, registers_become_features, 0, sizeof cpuid / sizeof *cpuid);
     tcase_add_test(t, this_machine);
-    tcase_add_loop_test(t, next_tier, 0, N_ISA);
+    tcase_add_loop_test(t, next_tier, 0, N_ISA_MM);
+#ifdef HAVE_ISA_AMX
+    tcase_add_loop_test(t, tiles_are_tried_first, 0, 3);
+    tcase_add_test(t, peak_of_tiles);
+#endif
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

@@ -185,7 +185,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, more_queries_than_a_chunk_fit, 0, N_ISA);
     tcase_add_loop_test(t, more_calls_than_fit_together, 0, N_ISA);
-    tcase_add_loop_test(t, gate_and_up_share_the_room, 0, N_ISA);
+    tcase_add_loop_test(t, gate_and_up_share_the_room, 0, N_ISA_MM);
     tcase_add_loop_test(t, threads_share_the_room_of_long_contexts, 0, N_ISA);
     suite_add_tcase(s, t);
     return cb_suite_run(s);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/tiles.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -20,9 +21,9 @@ static const char *const names[] = {
 static const struct {
     const char *device, *isa;
 } devices[] = {
-    { "ref", NULL },      { "cpu", "scalar" },   { "cpu", "avx2" },
-    { "cpu", "avxvnni" }, { "cpu", "avx512bw" }, { "cpu", "avx512" },
-    { "cpu", "neon" },    { "cpu", "i8mm" },     { "cpu", "bf16" },
+    { "ref", NULL },       { "cpu", "scalar" }, { "cpu", "avx2" }, { "cpu", "avxvnni" },
+    { "cpu", "avx512bw" }, { "cpu", "avx512" }, { "cpu", "amx" },  { "cpu", "neon" },
+    { "cpu", "i8mm" },     { "cpu", "bf16" },
 };
 enum { N_NAMES = sizeof names / sizeof *names, N_DEVICES = sizeof devices / sizeof *devices };
 
@@ -34,8 +35,12 @@ static cb_model *open_model(const char *path, int device, int n_threads)
     const struct cb_model_params p = { .n_threads = n_threads,
                                        .device = devices[device].device,
                                        .isa = devices[device].isa };
+    cb_model *m;
 
-    return cb_toy_open_file(path, &p);
+    cb_tiles_show(p.isa && !strcmp(p.isa, "amx"));
+    m = cb_toy_open_file(path, &p);
+    cb_tiles_show(0);
+    return m;
 }
 
 /* ---- vectors ---- */
@@ -207,9 +212,11 @@ static double distance(const float *x, const float *y)
 /* Tiers that differ only in how they add integers give the same bits. */
 static void check_twins(const struct tiny *t, float *const *got)
 {
-    static const char *const twins[][2] = { { "avx512bw", "avx512" }, { "avx2", "avxvnni" } };
+    static const char *const twins[][2] = { { "avx512bw", "avx512" },
+                                            { "avx2", "avxvnni" },
+                                            { "amx", "avx512" } };
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const float *x[2] = { NULL, NULL };
         for (int d = 1; d < N_DEVICES; d++)
             for (int j = 0; j < 2; j++)

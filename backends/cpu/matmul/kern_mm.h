@@ -97,6 +97,25 @@ struct kern_mm {
 extern const struct kern_mm cb_mm_scalar, cb_mm_avx2, cb_mm_avxvnni, cb_mm_avx512, cb_mm_avx512vnni,
     cb_mm_neon, cb_mm_i8mm, cb_mm_bf16;
 
+/* Kernels that multiply a panel with many tokens in one call, by instructions for whole matrices.
+ * Their panels and records are those of the tier's kern_mm but for the codes' zero and the width of
+ * a tile of tokens; their results are the same bits. */
+enum { MM_MANY_TILE = 16, MM_MANY_RUN = 12 * MM_MANY_TILE }; /* tokens a tile, and a call */
+/* panel x n_tok tokens, in tiles of MM_MANY_TILE and a narrower last one -> out[n_tok][panel_rows]
+ */
+typedef void (*mm_many)(const void *panel, const void *x, int n_in, int n_tok, float *out);
+
+struct kern_many {
+    void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
+    mm_many multiply[MM_PANELS];
+};
+
+extern const struct kern_many cb_many_amx;
+
+/* many_check.c: multiplies a few random matrices with `many` and with the one-token kernels of k.
+ * 0: equal bits. Else what differs -> why */
+int cb_many_check(const struct kern_many *many, const struct kern_mm *k, char *why, size_t size);
+
 struct mm_layout {
     int lines;       /* 64-byte lines a block; 0: a float type */
     int block_scale; /* bytes of scales a block, for 16 rows */

@@ -13,11 +13,10 @@
 #include "provider.h"
 
 enum {
-    PASS_MAX = 768,          /* tokens whose activations are prepared at once */
-    PASS_BYTES = 16 << 20,   /* most bytes of those activations */
-    PASS_MIN = 96,           /* but at least so many tokens */
-    PANEL_BYTES = 256 << 10, /* unpacked weights a thread, sized for L2 */
-    UNIT_LEAST = 64 << 10,   /* packed weights a work item, at least */
+    PASS_MAX = 768,        /* tokens whose activations are prepared at once */
+    PASS_BYTES = 16 << 20, /* most bytes of those activations */
+    PASS_MIN = 96,         /* but at least so many tokens */
+    UNIT_LEAST = 64 << 10, /* packed weights a work item, at least */
     UNIT_MOST = 512 << 10,
     UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read the weights from L2 */
     BATCH_TILE = 16         /* tokens of a batch that one pass over the weights multiplies */
@@ -38,24 +37,13 @@ static int grow_x(struct cpu *c, size_t bytes)
     return CB_OK;
 }
 
-/* Bytes of a panel: 32 codes a row of a block and up to two numbers, or four */
-static size_t panel_bytes(const struct kern_mm *k, enum mm_panel kind, int n_in)
-{
-    return (size_t)n_in / 32 * (size_t)k->panel_rows * (kind == MM_MIN16 ? 48 : 40);
-}
-
-static size_t weight_panel_bytes(const struct kern_mm *k, const struct weight *w)
-{
-    return panel_bytes(k, mm_layout[w->type].panel, w->n_in);
-}
-
 int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
 {
     struct cpu *c = d->impl;
     const size_t token = cb_mm_token_bytes(c->kern->mm, max_in);
     const size_t least = token * (size_t)min_int(n_tok, PASS_MIN);
     size_t bytes = token * (size_t)min_int(n_tok, PASS_MAX);
-    size_t panel = panel_bytes(c->kern->mm, MM_MIN16, max_in);
+    const size_t panel = cb_mm_panel_bytes(c->kern->mm, MM_MIN16, max_in);
 
     if (bytes > PASS_BYTES)
         bytes = least > PASS_BYTES ? least : PASS_BYTES;
@@ -63,54 +51,14 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     if (c->provider)
         TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
     TRY(cb_par_reserve(d->par, /* two panels: gate and up */
-                       2 * panel > PANEL_BYTES ? 2 * panel : PANEL_BYTES));
+                       2 * panel > MM_PANEL_BYTES ? 2 * panel : MM_PANEL_BYTES));
     return (int64_t)c->x_bytes;
-}
-
-/* y[n] = [y +] out [+ bias] */
-static inline void store_row(float *restrict y, const float *restrict out, const float *bias,
-                             int add, int n)
-{
-    float sum[MM_ROWS];
-
-    for (int r = 0; r < n; r++)
-        sum[r] = out[r];
-    for (int r = 0; bias && r < n; r++)
-        sum[r] += bias[r];
-    for (int r = 0; add && r < n; r++)
-        sum[r] += y[r];
-    for (int r = 0; r < n; r++)
-        y[r] = sum[r];
-}
-
-/* out[width][rows] of a tile, from row `row` on: bias, residual, edge */
-static void store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
-                  const float *out)
-{
-    const int n = min_int(rows, mm->w->n_out - row);
-
-    for (int i = 0; i < pass_tile_width(p, tile); i++) {
-        float *y = mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride;
-        for (int r = row; r < row + n; r += MM_ROWS) {
-            const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
-            if (r + MM_ROWS <= row + n) /* constant count, for the vectoriser */
-                store_row(y + r, o, bias, mm->add, MM_ROWS);
-            else
-                store_row(y + r, o, bias, mm->add, row + n - r);
-        }
-    }
 }
 
 /* Groups of w that a tile is multiplied with at once */
 static int groups_at_once(const struct pass *p, const struct weight *w)
 {
     return p->batch && !mm_is_float(w->type) ? MM_GROUP_MAX : 1;
-}
-
-/* The tokens that a matrix of the call multiplies */
-static int set_of(const struct pass *p, const struct mm *mm)
-{
-    return p->n_set > 1 ? (int)(mm - p->mm) : 0;
 }
 
 /* A tile x of `width` tokens times n_group groups of w's packed weights, from group g on ->
@@ -158,7 +106,7 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
                         int thread)
 {
     const struct weight *w = mm->w;
-    const int most = groups_at_once(p, w), set = set_of(p, mm);
+    const int most = groups_at_once(p, w), set = pass_set_of(p, mm);
     _Alignas(64) float out[MM_GROUP_MAX * BATCH_TILE * MM_ROWS], up[sizeof out / sizeof *out];
 
     if (!p->some) {
@@ -182,77 +130,19 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
                 p->vec->glu(p->act, out, up, (size_t)(n * size));
             }
             for (int k = 0; k < n; k++)
-                store(p, mm, t, (g + k) * MM_ROWS, MM_ROWS, out + k * size);
+                cb_pass_store(p, mm, t, (g + k) * MM_ROWS, MM_ROWS, out + k * size);
         }
     }
-}
-
-/* Groups [g0, g1) of packed weights -> panels */
-static void unpack(const struct pass *p, const struct weight *w, int g0, int g1, uint8_t *panels)
-{
-    const int step = p->k->panel_rows / MM_ROWS;
-    const size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
-
-    for (int g = g0; g < g1; g += step, panels += weight_panel_bytes(p->k, w)) {
-        const void *group[MM_PANEL_MAX / MM_ROWS];
-        for (int j = 0; j < step; j++) /* past the end: the last group again, not stored */
-            group[j] = (const uint8_t *)w->packed + (size_t)min_int(g + j, g1 - 1) * bytes;
-        p->k->unpack[w->type](group, w->n_in, panels);
-    }
-}
-
-static mm_dot panel_dot(const struct pass *p, const struct weight *w, int tile)
-{
-    return p->k->panel[mm_layout[w->type].panel][pass_tile_width(p, tile) - 1];
-}
-
-/* Panels stay in L2 while the tiles of activations stream by. */
-static void panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
-                       int thread)
-{
-    const struct weight *w = mm->w;
-    const int rows = p->k->panel_rows, step = rows / MM_ROWS;
-    const size_t one = weight_panel_bytes(p->k, w),
-                 up_one = p->up ? weight_panel_bytes(p->k, p->up) : 0;
-    uint8_t *const panels = cb_par_scratch(p->par, thread);
-    uint8_t *const ups = panels + (size_t)((g1 - g0 + step - 1) / step) * one;
-    _Alignas(64) float out[MM_TILE_MAX * MM_PANEL_MAX], up[MM_TILE_MAX * MM_PANEL_MAX];
-
-    unpack(p, w, g0, g1, panels);
-    if (p->up)
-        unpack(p, p->up, g0, g1, ups);
-    for (int t = t0; t < t1; t++) {
-        const void *x = cb_pass_x(p, set_of(p, mm), t, MM_QUANT, thread);
-
-        for (int g = g0, i = 0; g < g1; g += step, i++) {
-            panel_dot(p, w, t)(panels + (size_t)i * one, x, w->n_in, out);
-            if (p->up) {
-                panel_dot(p, p->up, t)(ups + (size_t)i * up_one, x, w->n_in, up);
-                p->vec->glu(p->act, out, up, (size_t)(pass_tile_width(p, t) * rows));
-            }
-            store(p, mm, t, g * MM_ROWS, rows, out);
-        }
-    }
-}
-
-static size_t most_panel_bytes(const struct pass *p, const struct weight *w)
-{
-    const size_t one = weight_panel_bytes(p->k, w);
-    const size_t up = p->up ? weight_panel_bytes(p->k, p->up) : 0;
-    return one > up ? one : up;
 }
 
 /* Groups a work item: panels that fit in L2, or enough bytes to make the hand-out cheap. */
 static int unit_groups(const struct pass *p, const struct weight *w)
 {
-    const int step = p->k->panel_rows / MM_ROWS;
     size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
     int n;
 
-    if (p->use_panel && !mm_is_float(w->type)) {
-        n = (int)(PANEL_BYTES / most_panel_bytes(p, w)) / (p->up ? 2 : 1);
-        return n > 1 ? n * step : step;
-    }
+    if (p->use_panel && !mm_is_float(w->type))
+        return cb_pass_panel_groups(p, w);
     bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
     n = (int)(p->unit / bytes) / groups_at_once(p, w) * groups_at_once(p, w);
     return n > 1 ? n : 1;
@@ -294,7 +184,7 @@ static void run_unit(void *ctx, int i, int thread)
     t0 = i % p->split * p->n_tile / p->split;
     t1 = (i % p->split + 1) * p->n_tile / p->split;
     if (p->use_panel && !mm_is_float(mm->w->type))
-        panel_rows(p, mm, g0, g1, t0, t1, thread);
+        cb_pass_panel_rows(p, mm, g0, g1, t0, t1, thread);
     else
         direct_rows(p, mm, g0, g1, t0, t1, thread);
 }
@@ -332,6 +222,8 @@ static int tile_tokens(const struct pass *p)
 {
     const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
 
+    if (p->many)
+        return MM_MANY_TILE;
     return p->batch && !pass_has_float(p) ? (p->n_tok + n - 1) / n : p->k->tile;
 }
 
@@ -344,13 +236,16 @@ static int is_batch(const struct pass *p)
            p->n_tok > p->k->direct_max && p->n_tok <= BATCH_TILE;
 }
 
-static void run_pass(struct pass *p)
+/* many: the kernels of many tokens, or NULL. Tokens that float weights multiply as well come in
+ * tiles of another width, for which there are panels of the tier's other kernels. */
+static void run_pass(struct pass *p, const struct kern_many *many)
 {
     p->batch = is_batch(p);
+    p->use_panel = !p->act16 && !p->batch && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
+    p->many = p->use_panel && !pass_has_float(p) ? many : NULL;
     p->tile = tile_tokens(p);
     p->n_tile = (p->n_tok + p->tile - 1) / p->tile;
     p->unit = unit_bytes(p);
-    p->use_panel = !p->act16 && !p->batch && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
     p->split = 1;
     while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
         p->split *= 2;
@@ -361,7 +256,10 @@ static void run_pass(struct pass *p)
 /* Tokens a pass: passes of equal length, whole tiles. forms: bits */
 static int pass_tokens(const struct cpu *c, const struct pass *p, int n_tok, unsigned forms)
 {
-    const int tile = p->act16 && forms == 1u << MM_QUANT ? BATCH_TILE : p->k->tile;
+    const int quant = forms == 1u << MM_QUANT;
+    const int tile = quant && p->act16        ? BATCH_TILE
+                     : quant && c->kern->many ? MM_MANY_TILE
+                                              : p->k->tile;
     const size_t bytes =
         p->act16 || p->n_set > 1 ? cb_pass_token_bytes(p, forms) : cb_mm_token_bytes(p->k, p->n_in);
     const int room = min_int(PASS_MAX, (int)(c->x_bytes / bytes));
@@ -386,7 +284,7 @@ static void passes(const struct device *d, struct pass *p, unsigned forms, const
         p->x = x + (size_t)p->tok0 * p->x_stride;
         cb_pass_place(p, forms, c->x);
         p->number = c->n_pass += (uint64_t)p->n_set;
-        run_pass(p);
+        run_pass(p, c->kern->many);
     }
 }
 

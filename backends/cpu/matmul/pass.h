@@ -23,9 +23,10 @@ struct pass {
     int tok0, n_tok;
     int tile, n_tile; /* tokens a tile, the last tile may be narrower; number of tiles */
     int use_panel;
-    size_t unit;         /* bytes of packed weights a work item */
-    int act16;           /* 1: 16-bit records */
-    int batch;           /* 1: a record of its own for each of several tokens */
+    const struct kern_many *many; /* what panels are multiplied with, or NULL: k's own kernels */
+    size_t unit;                  /* bytes of packed weights a work item */
+    int act16;                    /* 1: 16-bit records */
+    int batch;                    /* 1: a record of its own for each of several tokens */
     int split;           /* ranges that the tiles are divided into, as items of their own */
     const int32_t *some; /* [n_some] wanted rows, ascending; NULL: all */
     int n_some;
@@ -59,6 +60,12 @@ static inline int pass_has_float(const struct pass *p)
     return p->form[MM_PLAIN] || p->form[MM_HALVED];
 }
 
+/* The tokens that a matrix of the call multiplies */
+static inline int pass_set_of(const struct pass *p, const struct mm *mm)
+{
+    return p->n_set > 1 ? (int)(mm - p->mm) : 0;
+}
+
 static inline int pass_tile_width(const struct pass *p, int tile)
 {
     return min_int(p->tile, p->n_tok - tile * p->tile);
@@ -72,5 +79,16 @@ size_t cb_pass_token_bytes(const struct pass *p, unsigned forms);
 void cb_pass_place(struct pass *p, unsigned forms, uint8_t *at);
 void cb_pass_prepare(struct pass *p);
 const void *cb_pass_x(const struct pass *p, int set, int tile, enum mm_form f, int thread);
+
+/* panels.c: out[width][rows] of a tile, from row `row` on, to y: bias, residual, edge */
+void cb_pass_store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
+                   const float *out);
+enum { MM_PANEL_BYTES = 256 << 10 }; /* unpacked weights a thread, sized for L2 */
+size_t cb_mm_panel_bytes(const struct kern_mm *k, enum mm_panel kind, int n_in); /* at most */
+/* Groups of w, with as many of the up projection, whose panels fit in MM_PANEL_BYTES */
+int cb_pass_panel_groups(const struct pass *p, const struct weight *w);
+/* Groups [g0, g1) times tiles [t0, t1) */
+void cb_pass_panel_rows(const struct pass *p, const struct mm *mm, int g0, int g1, int t0, int t1,
+                        int thread);
 
 #endif

@@ -19,7 +19,7 @@ struct kern_peak {
 };
 
 extern const struct kern_peak cb_peak_scalar, cb_peak_avx2, cb_peak_avxvnni, cb_peak_avx512,
-    cb_peak_avx512vnni, cb_peak_neon, cb_peak_i8mm, cb_peak_bf16;
+    cb_peak_avx512vnni, cb_peak_amx, cb_peak_neon, cb_peak_i8mm, cb_peak_bf16;
 /* The bf16 of an AVX-512 tier on machines with that feature, which no other kernel uses */
 extern const struct kern_peak cb_peak_avx512bf16;
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* tiles.c - the tier amx on machines without AMX, and one whose tiles are refused or wrong. */
+#include "tiles.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config.h"
+#include "cpu/cpuid.h"
+#include "cpu/matmul/kern_mm.h"
+#include "cpu/peak/kern_peak.h"
+
+static int shown;
+static enum tiles_fault fault;
+
+void cb_tiles_show(int show)
+{
+    shown = show;
+}
+
+int cb_tiles_shown(void)
+{
+    const char *best = getenv("CTXBANK_TEST_ISA");
+
+    return shown || (best && !strcmp(best, "amx"));
+}
+
+void cb_tiles_fail(enum tiles_fault f)
+{
+    fault = f;
+}
+
+#ifdef HAVE_ISA_AMX
+/* The linker sends the library's uses of the tables here (--wrap). */
+extern const struct kern_many __real_cb_many_amx, cb_many_model;
+extern const struct kern_peak __real_cb_peak_amx, cb_peak_model;
+extern struct kern_many __wrap_cb_many_amx;
+extern struct kern_peak __wrap_cb_peak_amx;
+uint32_t __real_cb_cpu_features(void);
+int __real_cb_cpu_permit_tiles(void);
+int __wrap_cb_cpu_permit_tiles(void);
+
+struct kern_many __wrap_cb_many_amx;
+struct kern_peak __wrap_cb_peak_amx;
+static const struct kern_many *sound;
+
+static int is_real(void)
+{
+    const uint32_t needs = CPU_AMX_TILE | CPU_AMX_INT8;
+    const char *want = getenv("CTXBANK_TEST_TILES");
+
+    return !(want && !strcmp(want, "model")) && (__real_cb_cpu_features() & needs) == needs &&
+           !__real_cb_cpu_permit_tiles();
+}
+
+#define MULTIPLY(kind)                                                                             \
+    static void multiply_##kind(const void *panel, const void *x, int n_in, int n_tok, float *out) \
+    {                                                                                              \
+        sound->multiply[kind](panel, x, n_in, n_tok, out);                                         \
+        if (fault == TILES_WRONG)                                                                  \
+            for (int i = 999 % (32 * n_tok); i < 32 * n_tok; i += 1000) {                          \
+                uint32_t bits;                                                                     \
+                memcpy(&bits, out + i, sizeof bits);                                               \
+                bits ^= 1;                                                                         \
+                memcpy(out + i, &bits, sizeof bits);                                               \
+            }                                                                                      \
+    }
+MULTIPLY(MM_SYM4)
+MULTIPLY(MM_SYM5)
+MULTIPLY(MM_SYM8)
+MULTIPLY(MM_MIN4)
+MULTIPLY(MM_MIN5)
+MULTIPLY(MM_SYM16)
+MULTIPLY(MM_WIDE16)
+MULTIPLY(MM_MIN16)
+
+__attribute__((constructor)) static void choose_tables(void)
+{
+    static const mm_many all[MM_PANELS] = { multiply_MM_SYM4,   multiply_MM_SYM5, multiply_MM_SYM8,
+                                            multiply_MM_MIN4,   multiply_MM_MIN5, multiply_MM_SYM16,
+                                            multiply_MM_WIDE16, multiply_MM_MIN16 };
+
+    sound = is_real() ? &__real_cb_many_amx : &cb_many_model;
+    __wrap_cb_many_amx = *sound;
+    memcpy(__wrap_cb_many_amx.multiply, all, sizeof all);
+    __wrap_cb_peak_amx = is_real() ? __real_cb_peak_amx : cb_peak_model;
+}
+
+int __wrap_cb_cpu_permit_tiles(void)
+{
+    return fault == TILES_REFUSED ? EPERM : is_real() ? __real_cb_cpu_permit_tiles() : 0;
+}
+#endif
