@@ -98,6 +98,7 @@ static size_t most_floats(const struct attention *a)
         most = rows > most ? rows : most;
         most = part > most ? part : most;
     }
+    most = max_size(most, (size_t)a->model->hp.n_stream * (size_t)a->model->hp.n_embd);
     return (most * (size_t)a->chunk + LINE) / LINE * LINE;
 }
 
@@ -200,6 +201,12 @@ int cb_context_split_begin(struct attention *a, int n, const int **row)
     return m;
 }
 
+/* A piece may have one token less than others. */
+static int most_piece(const struct context_split *x)
+{
+    return (int)(x->n_feed / ((int64_t)x->n_step * x->n) + 1);
+}
+
 static int deals_work(const struct attention *a)
 {
     return a->split && !a->bank->decoding && a->split->n_step;
@@ -233,6 +240,32 @@ int cb_context_split_last(const struct attention *a, float *x, int n)
     return cb_ranks_tell(a->split->team, a->split->n - 1, x, (size_t)n * sizeof *x, 0);
 }
 
+/* The rows of a step are at or after those of the rank's own that are still to be shared. */
+int cb_context_split_gather(const struct attention *a, float *rows, int n)
+{
+    const struct context_split *x = a->split;
+    const size_t row = (size_t)n;
+    int end = 0;
+
+    if (!deals_work(a))
+        return CB_OK;
+    for (int j = 0; j < x->n_step; j++)
+        end += piece(x, j * x->n + x->me + 1) - piece(x, j * x->n + x->me);
+    for (int j = x->n_step - 1; j >= 0; j--) {
+        const int own = piece(x, j * x->n + x->me + 1) - piece(x, j * x->n + x->me);
+        const size_t most = (size_t)most_piece(x) * row;
+        memset(x->mine, 0, most * sizeof *x->mine);
+        memcpy(x->mine, rows + (size_t)(end -= own) * row, (size_t)own * row * sizeof *rows);
+        TRY(cb_ranks_share(x->team, x->mine, most * sizeof *x->mine, x->all));
+        for (int r = 0; r < x->n; r++) {
+            const int at = piece(x, j * x->n + r), m = piece(x, j * x->n + r + 1) - at;
+            memcpy(rows + (size_t)at * row, x->all + (size_t)r * most,
+                   (size_t)m * row * sizeof *rows);
+        }
+    }
+    return CB_OK;
+}
+
 /* ---- append ---- */
 
 /* Keys and values of c -> mine[c->n][2][n_kv * hd] */
@@ -252,8 +285,7 @@ static int append_step(struct attention *a, const struct chunk *c)
     struct store *st = &a->bank->store[c->l];
     const size_t row = (size_t)st->n_kv * (size_t)st->hd;
     const int first = step_of(x, c->pos[0] - x->from) * x->n;
-    /* a piece may have one token less than others */
-    const size_t most = (size_t)(x->n_feed / ((int64_t)x->n_step * x->n) + 1) * 2 * row;
+    const size_t most = (size_t)most_piece(x) * 2 * row;
 
     pack_rows(x, c, row);
     memset(x->mine + (size_t)c->n * 2 * row, 0, (most - (size_t)c->n * 2 * row) * sizeof(float));

@@ -32,6 +32,8 @@ int cb_context_split_begin(struct attention *a, int n, const int **row);
 int cb_context_split_step(const struct attention *a, int i);
 /* x[n] of the prompt's last token, where it was computed -> x on all ranks */
 int cb_context_split_last(const struct attention *a, float *x, int n);
+/* rows[][n] of the tokens that this rank has computed -> those of all tokens of the prompt */
+int cb_context_split_gather(const struct attention *a, float *rows, int n);
 
 /* ---- of a layer, in the order of a feed ---- */
 

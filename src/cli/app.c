@@ -260,19 +260,22 @@ int cb_engine_check(const struct opts *o)
 }
 
 static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
-                     struct ranks *team, struct engine *e)
+                     struct engine *e)
 {
     const double start = cb_now_s();
 
-    *e = (struct engine){ .path = path, .team = team };
+    *e = (struct engine){ .path = path };
+    TRY(cb_ranked_take(o, &e->team));
     TRY(check_device(o));
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
     TRY(open_model(o, n_threads, e, e->path, &e->model));
+    TRY(cb_in_step_open(e->model, e->team));
     cb_bus_error_add(e->model);
     cb_model_get_info(e->model, &e->info);
-    TRY(open_draft_model(o, e));
+    if (!cb_ranks_me(e->team)) /* rank 0 has the drafts */
+        TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
         cb_log_note("--mlock: %s; 'ulimit -l' says how much may be locked", strerror(errno));
     e->load_s = cb_now_s() - start;
@@ -284,7 +287,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
 int cb_engine_open_file(const struct opts *o, const char *path, const float *scale,
                         struct engine *e)
 {
-    return open_file(o, path, cb_opt_int(o, ARG_THREADS), scale, NULL, e);
+    return open_file(o, path, cb_opt_int(o, ARG_THREADS), scale, e);
 }
 
 int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e)
@@ -292,20 +295,12 @@ int cb_engine_open_threads(const struct opts *o, int n_threads, struct engine *e
     const char *path = cb_need_model(o);
 
     *e = (struct engine){ .path = path };
-    return path ? open_file(o, path, n_threads, NULL, NULL, e) : CB_USAGE;
+    return path ? open_file(o, path, n_threads, NULL, e) : CB_USAGE;
 }
 
 int cb_engine_open(const struct opts *o, struct engine *e)
 {
     return cb_engine_open_threads(o, cb_opt_int(o, ARG_THREADS), e);
-}
-
-int cb_engine_open_over(const struct opts *o, struct ranks *team, struct engine *e)
-{
-    const char *path = cb_need_model(o);
-
-    *e = (struct engine){ .path = path, .team = team };
-    return path ? open_file(o, path, cb_opt_int(o, ARG_THREADS), NULL, team, e) : CB_USAGE;
 }
 
 /* Bytes of --checkpoints, as struct cb_session_params takes them */
@@ -368,8 +363,6 @@ int cb_engine_session(const struct opts *o, struct engine *e, const char *policy
     if (rc == CB_ENOMEM && n_ctx > 0)
         return no_memory_for(n_ctx);
     TRY(rc);
-    if (e->team)
-        TRY(cb_session_split(e->session, e->team));
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("session: context %d, policy %s, keys %s, values %s, prefill %s", e->n_ctx,
                   p.policy, p.type_k, p.type_v, p.prefill);
@@ -427,6 +420,9 @@ void cb_engine_close(struct engine *e)
     cb_session_close(e->draft);
     cb_bank_dir_close(e->dir);
     cb_bus_error_remove(e->model);
+    if (!cb_ranks_me(e->team))
+        (void)cb_in_step_finish(e->model); /* a rank that is lost ends the job by itself */
+    cb_in_step_close(e->model);
     cb_model_close(e->model);
     cb_model_close(e->draft_model);
     cb_grammar_free(e->grammar);

@@ -12,6 +12,7 @@
 #include "base/suggest.h"
 #include "cli/output/log.h"
 #include "config.h"
+#include "ranked.h"
 
 static const struct cmd *const *cmds; /* set from main()'s argument */
 
@@ -189,7 +190,7 @@ static void name_successors(const struct opts *o)
     }
 }
 
-static int dispatch(const struct opts *o)
+static int dispatch(struct opts *o)
 {
     if (cb_opt_flag(o, ARG_HELP) || cb_opt_flag(o, ARG_HELP_ALL)) {
         cb_opts_help(o->cmd, cb_opt_flag(o, ARG_HELP_ALL), stdout);
@@ -203,7 +204,7 @@ static int dispatch(const struct opts *o)
     if (cb_opt_text(o, ARG_LOG_FILE))
         TRY(cb_log_open(cb_opt_text(o, ARG_LOG_FILE)));
     name_successors(o);
-    return o->cmd->run(o);
+    return cb_ranked_run(o);
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)

@@ -11,6 +11,12 @@
 #include "cli/output/log.h"
 #include "engine/in_step.h"
 
+/* The processes of a command, which open one model */
+struct ranked {
+    struct ranks *team;
+    int n_model; /* opened so far */
+};
+
 static atomic_int said; /* 1: why the job ends has been printed */
 
 /* Called by a thread of the team: the command itself may be waiting for its user. */
@@ -24,17 +30,10 @@ static void on_lost(void *arg, int rank, const char *host)
     cb_ranks_end(*team, 1);
 }
 
-int cb_ranked_join(const struct opts *o, struct ranks **out)
+static int join(const struct opts *o, struct ranks **out)
 {
-    static const enum opt_id not_yet[] = { ARG_BANK, ARG_BANK_DIR };
     const struct ranks_params p = { .lost = on_lost, .arg = out };
 
-    *out = NULL;
-    if (!cb_opt_set(o, ARG_SPLIT))
-        return CB_OK;
-    for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
-        if (cb_opt_set(o, not_yet[i]))
-            return cb_usage("--%s: not yet with --split", cb_opt_table[not_yet[i]].name);
     TRY(cb_ranks_join(&p, out));
     if (cb_ranks_me(*out) && !cb_opt_flag(o, ARG_VERBOSE))
         cb_log_level(LOG_QUIET);
@@ -43,15 +42,43 @@ int cb_ranked_join(const struct opts *o, struct ranks **out)
     return CB_OK;
 }
 
-int cb_ranked_follow(const struct opts *o, struct engine *e)
+/* What several ranks cannot do yet */
+static int check(const struct opts *o)
 {
-    TRY(cb_engine_session(o, e, cb_engine_policy(o, e), cb_opt_int(o, ARG_CTX)));
-    return cb_session_follow(e->session);
+    int n_list;
+    static const struct {
+        enum opt_id id;
+        const char *why;
+    } not_yet[] = {
+        { ARG_BANK, "a saved bank is opened by one process" },
+        { ARG_BANK_DIR, "a saved bank is opened by one process" },
+        { ARG_MODELS, "the processes hold one model (-m)" },
+        { ARG_UNLOAD_AFTER, "the processes hold their model until they end" },
+    };
+
+    (void)cb_opt_ints(o, ARG_BENCH_THREADS, &n_list);
+    if (n_list > 1)
+        return cb_usage("--threads: one number with --split: the processes open one model, once");
+    if (o->cmd->no_split)
+        return cb_usage("--split: not yet with ctxbank %s: %s", o->cmd->name, o->cmd->no_split);
+    for (size_t i = 0; i < sizeof not_yet / sizeof *not_yet; i++)
+        if (cb_opt_set(o, not_yet[i].id))
+            return cb_usage("--%s: not yet with --split: %s", cb_opt_table[not_yet[i].id].name,
+                            not_yet[i].why);
+    return CB_OK;
 }
 
-int cb_ranked_end(const struct engine *e)
+static int follow(const struct opts *o)
 {
-    return e->session ? cb_in_step_tell(e->session, VERB_END, NULL, 0) : CB_OK;
+    struct engine e;
+    int n;
+    const int64_t *threads = cb_opt_ints(o, ARG_BENCH_THREADS, &n);
+    int rc = cb_engine_open_threads(o, n ? (int)*threads : cb_opt_int(o, ARG_THREADS), &e);
+
+    if (!rc)
+        rc = cb_in_step_follow(e.model);
+    cb_engine_close(&e);
+    return rc;
 }
 
 /* Several ranks may fail for the same reason: rank 0's message comes first and ends the others. */
@@ -73,15 +100,31 @@ static void fail(struct ranks *team, int rc)
     cb_ranks_end(team, rc == CB_USAGE || rc == CB_EARG ? 2 : 1);
 }
 
-int cb_ranked_leave(struct ranks *team, int rc)
+int cb_ranked_run(struct opts *o)
 {
-    if (!team)
-        return rc;
-    if (rc < 0 && cb_ranks_n(team) > 1)
-        fail(team, rc);
+    struct ranked r = { NULL, 0 };
+    int rc;
+
+    if (!cb_opt_set(o, ARG_SPLIT))
+        return o->cmd->run(o);
+    TRY(join(o, &r.team));
+    o->ranked = &r;
+    rc = cb_ranks_me(r.team) ? CB_OK : check(o);
+    if (!rc)
+        rc = cb_ranks_me(r.team) ? follow(o) : o->cmd->run(o);
+    if (rc < 0 && cb_ranks_n(r.team) > 1)
+        fail(r.team, rc);
     else
-        cb_ranks_leave(team);
+        cb_ranks_leave(r.team);
     return rc;
+}
+
+int cb_ranked_take(const struct opts *o, struct ranks **out)
+{
+    *out = o->ranked ? o->ranked->team : NULL;
+    return *out && o->ranked->n_model++
+               ? cb_fail(CB_EUNSUPPORTED, "--split: the processes open one model, once")
+               : CB_OK;
 }
 
 /* ---- reports ---- */

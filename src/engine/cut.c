@@ -100,13 +100,31 @@ static void clear(cb_session *s)
 /* What cannot be told now fails with the next call. */
 void cb_session_clear(cb_session *s)
 {
-    if (s->busy || (s->bank.n_seen && cb_in_step_tell(s, VERB_CUT, &(int32_t){ 0 }, 1)))
+    if (s->busy)
+        return;
+    if (!s->bank.n_seen && !s->bank.n_feed) {
+        clear(s);
+        return;
+    }
+    if (cb_in_step_begin(s, VERB_CUT, &(int32_t){ 0 }, sizeof(int32_t)))
         return;
     clear(s);
+    cb_in_step_end(s->in_step, CB_OK);
+}
+
+static int truncate(struct cb_session *s, int n)
+{
+    if (n)
+        TRY(cut_and_feed(s, cb_bank_checkpoint(&s->bank, n), n));
+    else
+        clear(s);
+    memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
+    return CB_OK;
 }
 
 int cb_session_truncate(cb_session *s, int n)
 {
+    const int32_t number = n;
     const char *why;
 
     TRY(cb_session_check_idle(s));
@@ -117,11 +135,6 @@ int cb_session_truncate(cb_session *s, int n)
     if (n && (why = uncut(s, n)))
         return cb_fail(CB_EUNSUPPORTED, "truncate: policy %s cannot go back to %d tokens: %s",
                        s->policy->m->name, n, why);
-    TRY(cb_in_step_tell(s, VERB_CUT, &(int32_t){ n }, 1));
-    if (n)
-        TRY(cut_and_feed(s, cb_bank_checkpoint(&s->bank, n), n));
-    else
-        clear(s);
-    memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
-    return CB_OK;
+    TRY(cb_in_step_begin(s, VERB_CUT, &number, sizeof number));
+    return cb_in_step_end(s->in_step, truncate(s, n));
 }

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* feed.c - feeds tokens to sessions: a prompt at once or in steps, one token, or one token of each
  * of several sessions. Each call holds the device's lock while it computes. */
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "attention/attend.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/split_rows.h"
 #include "in_step.h"
 #include "layer_ahead.h"
 #include "mtp_drafter.h"
+#include "orders.h"
 #include "session.h"
 #include "snapshot.h"
 
@@ -19,7 +23,7 @@ enum { COLD_FROM = 32, COLD_FOR = 64 };
 /* The context limits slots, not tokens: a policy that drops tokens can go on for ever. */
 static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
 {
-    const int held = s->team ? s->bank.n_seen : cb_bank_max_len(&s->bank);
+    const int held = s->attention.split ? s->bank.n_seen : cb_bank_max_len(&s->bank);
 
     TRY(cb_session_check_idle(s));
     if (n < 1)
@@ -40,12 +44,12 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     if (how && how->logits && how->states)
         return cb_fail(CB_EARG, "prefill: either logits or states");
-    if (how && cb_attention_is_partial(&s->attention) &&
+    if (how && !s->attention.split && cb_attention_is_partial(&s->attention) &&
         (how->states || (how->logits && how->logits_from < n - 1)))
         return cb_fail(CB_EUNSUPPORTED,
-                       "prefill: policy %s computes only some tokens in all layers%s, so that only "
+                       "prefill: policy %s computes only some tokens in all layers, so that only "
                        "the last one's logits are known",
-                       s->policy->m->name, s->attention.split ? " on this rank" : "");
+                       s->policy->m->name);
     return CB_OK;
 }
 
@@ -165,7 +169,8 @@ static int run(struct call *c, int decoding)
     int err;
 
     for (int i = 0; i < c->n_session; i++)
-        TRY(cb_mtp_drafter_open(c->s[i]));
+        if (cb_in_step_reads_logits(c->s[i]))
+            TRY(cb_mtp_drafter_open(c->s[i]));
     TRY(cb_device_lock(d));
     for (int i = 0; i < c->n_session; i++) {
         c->s[i]->busy = 1;
@@ -192,31 +197,50 @@ static int forward_body(const struct call *c)
     return cb_forward(c->s[0], c->tokens, c->n, c->how);
 }
 
-static int feed(struct cb_session *s, int decoding, const int32_t *tokens, int n,
-                const struct cb_prefill *how)
+/* Of a prompt that begins here: its tokens are noted, and there is room. */
+static int ready(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
-    struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
-
+    TRY(check_how(s, how, n));
     TRY(check_feed(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit(s, decoding ? n : max_int(n, cb_session_repeats(s, n))));
-    TRY(cb_in_step_tell(s, decoding ? VERB_DECODE : VERB_PREFILL, tokens, n));
-    return run(&c, decoding);
+    return cb_session_work_fit(s, max_int(n, cb_session_repeats(s, n)));
 }
 
-int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+static int prefill_at_once(struct cb_session *s, const int32_t *tokens, int n,
+                           const struct cb_prefill *how)
 {
+    struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
     const int from = s->bank.n_seen;
 
-    TRY(check_how(s, how, n));
-    TRY(feed(s, 0, tokens, n, how));
+    TRY(ready(s, tokens, n, how));
+    TRY(run(&c, 0));
     end_prompt(s, from);
     return CB_OK;
 }
 
+/* Several ranks take a prompt in steps, so that it can be stopped between them. */
+int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
+{
+    int left;
+
+    if (!s->in_step)
+        return prefill_at_once(s, tokens, n, how);
+    TRY(cb_session_prefill_begin(s, tokens, n, how));
+    do
+        left = cb_session_prefill_step(s);
+    while (left > 0);
+    return left;
+}
+
 int cb_session_decode(cb_session *s, int32_t token)
 {
-    return feed(s, 1, &token, 1, NULL);
+    struct call c = { &s, 1, &token, 1, NULL, forward_body, CB_OK };
+
+    TRY(check_feed(s, &token, 1));
+    TRY(cb_session_note_tokens(s, &token, 1));
+    TRY(cb_session_work_fit(s, 1));
+    TRY(cb_in_step_begin(s, VERB_DECODE, &token, sizeof token));
+    return cb_in_step_end(s->in_step, run(&c, 1));
 }
 
 /* ---- a prompt in steps ---- */
@@ -227,20 +251,51 @@ static int begin_body(const struct call *c)
     return CB_OK;
 }
 
+/* Other ranks compute what is asked for as well: products may be dealt out. */
+static int tell_prompt(const struct cb_session *s, const int32_t *tokens, int n)
+{
+    const struct cb_prefill *how = &s->how;
+    struct order_prompt o = { how->logits   ? GIVES_LOGITS
+                              : how->states ? GIVES_STATES
+                                            : GIVES_LAST,
+                              how->logits_from };
+    struct buf b = { 0 };
+    int err;
+
+    if (!s->in_step)
+        return CB_OK;
+    cb_buf_add(&b, (const char *)&o, sizeof o);
+    cb_buf_add(&b, (const char *)tokens, (size_t)n * sizeof *tokens);
+    err = b.failed ? CB_ENOMEM : cb_in_step_begin(s, VERB_BEGIN, b.s, b.n);
+    cb_buf_free(&b);
+    return err;
+}
+
+/* The caller's own progress is asked between steps, which all ranks complete. */
+static int note_stop(void *arg, int64_t done, int64_t total)
+{
+    struct cb_session *s = arg;
+
+    s->stop |= s->asked.progress && s->asked.progress(s->asked.progress_arg, done, total);
+    return 0;
+}
+
 int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
                              const struct cb_prefill *how)
 {
     static const struct cb_prefill silent = { 0 };
     struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
-    TRY(cb_in_step_alone(s, "prefill in steps"));
-    TRY(check_how(s, how, n));
-    TRY(check_feed(s, tokens, n));
-    TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit(s, max_int(n, cb_session_repeats(s, n))));
-    s->how = how ? *how : silent;
+    TRY(ready(s, tokens, n, how));
+    s->how = s->asked = how ? *how : silent;
     s->prompt_from = s->bank.n_seen;
-    return run(&c, 0);
+    s->stop = 0;
+    if (s->in_step) {
+        s->how.progress = note_stop;
+        s->how.progress_arg = s;
+    }
+    TRY(tell_prompt(s, tokens, n));
+    return cb_in_step_end(s->in_step, run(&c, 0));
 }
 
 static int step_body(const struct call *c)
@@ -256,18 +311,26 @@ int cb_session_prefill_step(cb_session *s)
     TRY(cb_session_check_callback(s));
     if (!s->bank.n_feed)
         return 0;
-    left = run(&c, 0);
+    TRY(cb_in_step_begin(s, VERB_STEP, NULL, 0));
+    left = cb_in_step_end(s->in_step, run(&c, 0));
     if (!left)
         end_prompt(s, s->prompt_from);
+    if (left > 0 && s->stop) {
+        cb_session_prefill_cancel(s);
+        return cb_fail(CB_ECANCEL, "prefill: stopped");
+    }
     return left;
 }
 
 void cb_session_prefill_cancel(cb_session *s)
 {
-    if (s->busy || !s->bank.n_feed || cb_device_lock(s->dev))
+    if (s->busy || !s->bank.n_feed || cb_in_step_begin(s, VERB_CANCEL, NULL, 0))
         return;
-    undo(s);
-    cb_device_unlock(s->dev);
+    if (!cb_device_lock(s->dev)) {
+        undo(s);
+        cb_device_unlock(s->dev);
+    }
+    cb_in_step_end(s->in_step, CB_OK);
 }
 
 /* ---- one token of each of several sessions ---- */
@@ -279,7 +342,6 @@ static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
     for (int i = 0; i < n; i++) {
         if (s[i]->model != s[0]->model)
             return cb_fail(CB_EARG, "batch: session %d is of another model", i);
-        TRY(cb_in_step_alone(s[i], "batch"));
         for (int j = 0; j < i; j++)
             if (s[i] == s[j])
                 return cb_fail(CB_EARG, "batch: sessions %d and %d are the same", j, i);
@@ -306,9 +368,26 @@ static int batch_rows(cb_session *const *s, int n)
     return m;
 }
 
-int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
+/* The ids of n sessions, then their tokens */
+static int tell_batch(cb_session *const *s, const int32_t *tokens, int n)
 {
-    TRY(check_batch(s, tokens, n));
+    int32_t *number;
+    int err;
+
+    if (!s[0]->in_step)
+        return CB_OK;
+    if (!(number = cb_calloc(2 * (size_t)n, sizeof *number)))
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        number[i] = s[i]->step_id;
+    memcpy(number + n, tokens, (size_t)n * sizeof *tokens);
+    err = cb_in_step_begin(s[0], VERB_BATCH, number, 2 * (size_t)n * sizeof *number);
+    free(number);
+    return err;
+}
+
+static int decode_batch(cb_session *const *s, const int32_t *tokens, int n)
+{
     for (int i = 0, m; i < n; i += m) {
         struct call c = { s + i, 0, tokens + i, 0, NULL, batch_body, CB_OK };
         m = batch_rows(s + i, n - i);
@@ -317,6 +396,13 @@ int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
         TRY(run(&c, 1));
     }
     return CB_OK;
+}
+
+int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
+{
+    TRY(check_batch(s, tokens, n));
+    TRY(tell_batch(s, tokens, n));
+    return cb_in_step_end(s[0]->in_step, decode_batch(s, tokens, n));
 }
 
 /* ---- drafts by the model's own head ---- */
@@ -328,9 +414,13 @@ static int guess_body(const struct call *c)
 
 int cb_session_mtp_guess(struct cb_session *s, int most)
 {
+    const int32_t number = most;
     struct call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
 
-    return run(&c, 1);
+    if (!cb_split_rows_is(s->dev)) /* products are this rank's own */
+        return run(&c, 1);
+    TRY(cb_in_step_begin(s, VERB_GUESS, &number, sizeof number));
+    return cb_in_step_end(s->in_step, run(&c, 1));
 }
 
 /* ---- several tokens of one session ---- */
@@ -355,8 +445,8 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
         return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
     TRY(cb_session_note_tokens(s, tokens, n));
     TRY(cb_session_work_fit_draft(s, n));
-    TRY(cb_in_step_tell(s, VERB_DECODE_ALL, tokens, n));
-    TRY(run(&c, 1));
+    TRY(cb_in_step_begin(s, VERB_DECODE_ALL, tokens, (size_t)n * sizeof *tokens));
+    TRY(cb_in_step_end(s->in_step, run(&c, 1)));
     *logits = s->w.batch_logits;
     return CB_OK;
 }

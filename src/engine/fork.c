@@ -97,20 +97,28 @@ static int copy_state(struct cb_session *to, struct cb_session *from)
     return copy_mtp(cb_mtp_drafter_of(to), cb_mtp_drafter_of(from));
 }
 
-int cb_session_fork(const cb_session *s, cb_session **out)
+static int fork_here(const cb_session *s, cb_session **out)
 {
     /* a method outside the table cannot be opened by name */
     const struct method *own = cb_policy_is_listed(s->policy) ? NULL : s->policy->m;
-    cb_session *f;
+    int err;
+
+    TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, out));
+    err = copy_state(*out, (cb_session *)(uintptr_t)s); /* a snapshot of it changes no results */
+    return err ? err : cb_session_check_files(s);
+}
+
+int cb_session_fork(const cb_session *s, cb_session **out)
+{
+    cb_session *f = NULL;
     int err;
 
     *out = NULL;
-    TRY(cb_in_step_alone(s, "fork"));
     TRY(cb_session_check_idle(s));
-    TRY(cb_session_open_as(s->model, &s->params, own, s->policy->arg, &f));
-    err = copy_state(f, (cb_session *)(uintptr_t)s); /* a snapshot of it changes no results */
-    if (!err)
-        err = cb_session_check_files(s);
+    TRY(cb_in_step_begin(s, VERB_FORK, NULL, 0));
+    err = fork_here(s, &f);
+    if (s->in_step)
+        err = cb_in_step_end_open(s->model, f, err);
     if (err)
         cb_session_close(f);
     else

@@ -9,6 +9,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "in_step.h"
 #include "layer_ahead.h"
 #include "layer_pass.h"
 #include "logits.h"
@@ -186,30 +187,52 @@ static void fed(struct cb_session *s, int n)
     cb_attention_fed(&s->attention, n);
 }
 
-/* After the last layer: the last token's logits. */
-static int finish(struct cb_session *s, const struct cb_prefill *how)
+/* What follows the last row, or what the caller asks for of all of them */
+static int give(struct cb_session *s, const float *last, const struct cb_prefill *how)
 {
-    const int n = s->bank.n_feed;
-    float *last = s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s);
+    const int n = s->bank.n_feed, states = how && how->states;
 
-    if (s->model->mtp_of) { /* the drafter looks at its state */
-        TRY(cb_device_wait(s->dev));
-        fed(s, n);
-        return CB_OK;
-    }
-    if (!s->bank.decoding)
-        TRY(cb_context_split_last(&s->attention, last, (int)cb_stream_row(s)));
     if (how && how->logits)
         TRY(cb_logits_all(s, n, how));
-    if (how && how->states)
+    if (states)
         TRY(cb_logits_states(s, n, how));
     else if (s->bank.decoding && s->top && s->model->head_prune)
         TRY(cb_logits_top(s, last, s->w.logits));
     else
         TRY(cb_logits_of(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits));
     TRY(cb_device_wait(s->dev));
-    if (!(how && how->states) && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
+    if (!states && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
         return cb_model_not_finite(s->model);
+    return CB_OK;
+}
+
+/* A prompt that was dealt out: the rows that this rank has not computed, or the last one */
+static int fetch_rows(struct cb_session *s, const struct cb_prefill *how)
+{
+    const int row = (int)cb_stream_row(s);
+    float *last = s->w.x + (size_t)(s->next.n_tok - 1) * (size_t)row;
+
+    if (s->bank.decoding || !how || !(how->logits || how->states))
+        return s->bank.decoding ? CB_OK : cb_context_split_last(&s->attention, last, row);
+    TRY(cb_context_split_gather(&s->attention, s->w.x, row));
+    s->next.n_tok = s->bank.n_feed;
+    return CB_OK;
+}
+
+/* After the last layer: the last token's logits. */
+static int finish(struct cb_session *s, const struct cb_prefill *how)
+{
+    const int n = s->bank.n_feed;
+
+    if (s->model->mtp_of) { /* the drafter looks at its state */
+        TRY(cb_device_wait(s->dev));
+        fed(s, n);
+        return CB_OK;
+    }
+    if (s->attention.split)
+        TRY(fetch_rows(s, how));
+    if (cb_in_step_reads_logits(s))
+        TRY(give(s, s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s), how));
     cb_session_passed(s, s->next.n_tok == n ? s->w.x : NULL, s->bank.n_seen, n);
     fed(s, n);
     return CB_OK;
@@ -308,6 +331,16 @@ int cb_forward(struct cb_session *s, const int32_t *tokens, int n, const struct 
 
 /* ---- one token of each of several sessions ---- */
 
+/* Logits that follow rows x[n] -> w.batch_logits */
+static int batch_logits(struct cb_session *s, const float *x, int n)
+{
+    if (!cb_in_step_reads_logits(s))
+        return cb_device_wait(s->dev);
+    TRY(cb_logits_of(s, x, n, s->act_bits, s->w.batch_logits));
+    TRY(cb_device_wait(s->dev));
+    return cb_logits_check(s, s->w.batch_logits, (size_t)n * (size_t)s->model->hp.n_vocab);
+}
+
 int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
 {
     const struct hparams *hp = &s[0]->model->hp;
@@ -339,9 +372,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         for (int i = 0; i < n; i++)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
-    TRY(cb_logits_of(s[0], r.x, n, s[0]->act_bits, w->batch_logits));
-    TRY(cb_device_wait(s[0]->dev));
-    TRY(cb_logits_check(s[0], w->batch_logits, (size_t)n * n_vocab));
+    TRY(batch_logits(s[0], r.x, n));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
         cb_session_passed(s[i], r.x + (size_t)i * (size_t)hp->n_embd, s[i]->bank.n_seen, 1);
@@ -375,9 +406,7 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
     s->bank.n_feed = 1; /* each token is a feed of its own */
     for (int l = 0; l < hp->n_layer; l++)
         TRY(cb_layer_pass(&r, l));
-    TRY(cb_logits_of(s, r.x, n, s->act_bits, w->batch_logits));
-    TRY(cb_device_wait(s->dev));
-    TRY(cb_logits_check(s, w->batch_logits, (size_t)n * n_vocab));
+    TRY(batch_logits(s, r.x, n));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */
     cb_session_passed(s, r.x, pos0, n);

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "in_step.h"
 #include "prompt_repeat.h"
 #include "snapshot.h"
 
@@ -509,9 +510,15 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
         return CB_ENOMEM;
     s->model = model;
     s->dev = model->dev;
+    err = cb_in_step_begin_open(model, params ? params : &defaults, m);
+    if (err) {
+        free(s);
+        return err;
+    }
     err = own_params(s, params ? params : &defaults);
     if (!err)
         err = open_steps(s, &s->params, m, arg);
+    err = cb_in_step_end_open(model, s, err);
     if (err) {
         cb_session_close(s);
         return err;
@@ -520,12 +527,10 @@ int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
     return CB_OK;
 }
 
-void cb_session_close(cb_session *s)
+static void close_here(cb_session *s)
 {
     int locked;
 
-    if (!s || s->busy) /* called from a callback */
-        return;
     /* memory of the device's own: others may compute; not locked: in a callback of theirs */
     locked = s->dev->ops->memory && !cb_device_lock(s->dev);
     if (s->follower)
@@ -545,6 +550,22 @@ void cb_session_close(cb_session *s)
         cb_rope_close(&s->rope[i]);
     free_params(&s->params);
     free(s);
+}
+
+void cb_session_close(cb_session *s)
+{
+    struct in_step *x;
+    int told;
+
+    if (!s || s->busy) /* called from a callback */
+        return;
+    x = s->in_step;
+    told = !cb_in_step_begin(s, VERB_CLOSE, NULL, 0);
+    if (told)
+        cb_in_step_forget(s);
+    close_here(s);
+    if (told)
+        cb_in_step_end(x, CB_OK);
 }
 
 void cb_session_forget(struct cb_session *s)

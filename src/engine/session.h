@@ -93,12 +93,15 @@ struct cb_session {
     int64_t fed, to_feed;         /* of the prompt in progress, its repetition too: tokens of the
                                      feeds before the current one, and of all of them */
     struct cb_prefill how;        /* of a prompt that is fed in steps */
+    struct cb_prefill asked;      /* the caller's own, where `how` is not */
     int n_prefill_exact; /* the first n tokens are bit-identical to a single prefill of them */
     /* In which rows lie; they may be larger than the memory. NULL = none */
     struct mapped_files *mapped;
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
-    struct ranks *team;                 /* in_step.h; NULL: this process is alone */
+    struct in_step *in_step;            /* in_step.h: the model's; NULL: this process is alone */
+    int step_id;                        /* of the session, the same on every rank */
+    int stop;                           /* 1: the caller wants the prompt in progress stopped */
     int prompt_from;                    /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
     int busy; /* 1 while a call computes: any call made then comes from a callback */

@@ -14,7 +14,7 @@
 
 int cb_session_can_follow(const struct cb_session *f, const struct cb_session *lead)
 {
-    return f->model == lead->model && f->chunk == lead->chunk &&
+    return f->model == lead->model && !f->in_step && f->chunk == lead->chunk &&
            f->bank.type_k == lead->bank.type_k && f->bank.type_v == lead->bank.type_v &&
            !f->bank.n_seen && !f->bank.n_feed && !lead->bank.n_seen && !lead->bank.n_feed &&
            !cb_attention_has(&f->attention, READ_STATE) && cb_attention_is_dense(&f->attention) &&
@@ -25,7 +25,8 @@ static int check(const struct cb_session *lead, struct cb_session *const *follow
                  int n, int n_tok)
 {
     TRY(cb_session_check_callback(lead));
-    TRY(cb_in_step_alone(lead, "shared prefill"));
+    if (n)
+        TRY(cb_in_step_alone(lead, "shared prefill"));
     for (int i = 0; i < n; i++) {
         if (upto && (upto[i] < 1 || upto[i] > n_tok))
             return cb_fail(CB_EARG, "prefill: the first %d of %d tokens", upto[i], n_tok);

@@ -504,11 +504,12 @@ struct cb_model {
     _Atomic(struct token_trie *) token_trie;
     int64_t n_params;
     char *name;
-    char *preset_dir; /* NULL = none */
-    char matmul[16];  /* the library that multiplies prompts, "own" for none */
-    int rows_only;    /* 1: stores prepack nothing */
-    int small_pages;  /* 1: stores take no huge pages */
-    cb_log_fn log;    /* NULL = none */
+    char *preset_dir;        /* NULL = none */
+    char matmul[16];         /* the library that multiplies prompts, "own" for none */
+    int rows_only;           /* 1: stores prepack nothing */
+    int small_pages;         /* 1: stores take no huge pages */
+    struct in_step *in_step; /* engine/in_step.h: other ranks make the same calls; NULL: alone */
+    cb_log_fn log;           /* NULL = none */
     void *log_arg;
     struct page_guard guard; /* of rows that lie in saved banks, of all sessions */
     uint64_t fingerprint;    /* of shape and vocabulary, never 0: the same in every quantisation */

@@ -198,4 +198,5 @@ const struct cmd cb_cmd_calibrate_filter = {
     .sets = SET_CALIBRATE | SET_TRIAL | SET_MODEL | SET_ENGINE | SET_THREADS | SET_JSON |
             SET_PROGRESS | SET_GENERAL,
     .run = run,
+    .no_split = "it tries methods that only this process knows",
 };

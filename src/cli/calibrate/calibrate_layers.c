@@ -193,7 +193,9 @@ static int heads(struct calibrate *c)
                                                .sets = SET_CALIBRATE | SET_MODEL | SET_ENGINE |    \
                                                        SET_THREADS | SET_JSON | SET_PROGRESS |     \
                                                        SET_GENERAL,                                \
-                                               .run = run_##id };
+                                               .run = run_##id,                                    \
+                                               .no_split = "it tries methods that only this "      \
+                                                           "process knows" };
 
 COMMAND(density, "measure how dense each layer's attention is (d2o)")
 COMMAND(pyramid, "measure the entropy of each layer's attention (pyramidkv)")

@@ -333,4 +333,5 @@ const struct cmd cb_cmd_info = {
     .sets = SET_OWN_INFO | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX | SET_POLICY | SET_JSON |
             SET_GENERAL,
     .run = run,
+    .no_split = "it computes nothing",
 };

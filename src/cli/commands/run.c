@@ -155,41 +155,26 @@ static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int
     return complete(o, e, ids, n);
 }
 
-static int with_team(const struct opts *o, struct ranks *team, int has_prompt)
-{
-    struct engine e;
-    int32_t *ids = NULL;
-    int n = 0, rc;
-
-    rc = cb_engine_open_over(o, team, &e);
-    if (!rc && cb_ranks_me(team)) {
-        rc = cb_ranked_follow(o, &e);
-    } else {
-        if (!rc && has_prompt)
-            rc = cb_prompt_ids(o, &e, &ids, &n);
-        if (!rc)
-            rc = with_prompt(o, &e, ids, n);
-        if (rc >= 0 && cb_ranked_end(&e))
-            rc = CB_EIO;
-    }
-    free(ids);
-    cb_engine_close(&e);
-    return rc;
-}
-
 static int run(const struct opts *o)
 {
     const int has_prompt = cb_opt_set(o, ARG_PROMPT) || cb_opt_set(o, ARG_FILE);
-    struct ranks *team;
-    int rc;
+    struct engine e;
+    int32_t *ids = NULL;
+    int n = 0, rc;
 
     if (!has_prompt && !cb_opt_set(o, ARG_BANK))
         return cb_usage("prompt: none given; use -p TEXT or -f FILE (- is standard input)");
     if (cb_opt_set(o, ARG_BANK) && cb_opt_flag(o, ARG_DRY_RUN))
         return cb_usage("--dry-run: a plan of an empty context; 'ctxbank bank show' tells the size "
                         "of a saved one");
-    rc = cb_ranked_join(o, &team);
-    return cb_ranked_leave(team, rc ? rc : with_team(o, team, has_prompt));
+    rc = cb_engine_open(o, &e);
+    if (!rc && has_prompt)
+        rc = cb_prompt_ids(o, &e, &ids, &n);
+    if (!rc)
+        rc = with_prompt(o, &e, ids, n);
+    free(ids);
+    cb_engine_close(&e);
+    return rc;
 }
 
 const struct cmd cb_cmd_run = {

@@ -524,6 +524,7 @@ const struct cmd cb_cmd_eval_attention = {
     .brief = "measure how much of full attention falls on what policies read",
     .sets = COMMON | SET_OWN_ATTENTION | SET_POLICIES,
     .run = run_attention,
+    .no_split = "it looks at the keys of all tokens",
 };
 
 const struct cmd cb_cmd_eval_lazy = {
@@ -532,4 +533,5 @@ const struct cmd cb_cmd_eval_lazy = {
     .brief = "map which layers attend to the ends of a text alone, token by token",
     .sets = COMMON | SET_OWN_LAZY,
     .run = run_lazy,
+    .no_split = "it looks at the keys of all tokens",
 };

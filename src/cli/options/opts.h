@@ -287,6 +287,7 @@ struct opts {
     int n_given, n_typed;
     const char **operand;
     int n_operand;
+    struct ranked *ranked; /* the processes of --split (ranked.c), or NULL */
 };
 
 /* One sub-command. */
@@ -294,12 +295,13 @@ struct cmd {
     const char *name;     /* "run", "eval perplexity" */
     const char *operands; /* as usage shows them, or "" */
     int min_operands, max_operands;
-    const char *brief; /* a line for the list of commands */
+    const char *brief;   /* a line for the list of commands */
     const char *example; /* arguments after the name, or NULL */
     uint64_t sets;
     int (*run)(
         const struct opts *o); /* 0, a negative status with cb_error() set, or an exit status */
     int hidden;
+    const char *no_split; /* why --split does not go with it; NULL: it does */
 };
 
 /* argv[argc]: the arguments after the command's name. The options borrow argv's strings. Returns 0,

@@ -575,7 +575,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "remember, from which a shortened conversation continues (K, M, G: powers of "
                 "1024); 0: none" },
     [ARG_SPLIT] = { "split", .takes = TAKES_CHOICE, .unit = "HOW", .choices = "context tensor",
-        .sets = SET_OWN_RUN,
+        .sets = SET_ENGINE,
         .text = "under mpirun: one model over the processes of the job (see ctxbank-mpi(7)); "
                 "context: each process holds a share of the context and computes a share of the "
                 "prompt; tensor: each holds a share of the weights" },
