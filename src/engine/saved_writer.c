@@ -117,7 +117,8 @@ int cb_session_save(const cb_session *s, const char *path)
     struct saved_how how = { .about = NULL };
     int err;
 
-    TRY(cb_in_step_alone(s, "save"));
+    if (s->attention.split) /* else rank 0 has everything */
+        TRY(cb_in_step_alone(s, "save"));
     TRY(cb_session_check_idle(s));
     if (!cb_policy_is_listed(s->policy))
         return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,
