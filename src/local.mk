@@ -238,6 +238,7 @@ libcore_la_SOURCES += \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
 	src/attention/context_split.c src/attention/context_split.h \
+	src/attention/split_refusals.c \
 	src/attention/entry_maker.c src/attention/entry_maker.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/index_choice.c src/attention/index_choice.h \
@@ -297,7 +298,9 @@ libcore_la_SOURCES += \
 	src/engine/attention_block.c src/engine/attention_block.h \
 	src/engine/layer_pass.c src/engine/layer_pass.h \
 	src/engine/logits.c src/engine/logits.h \
+	src/engine/batch.c src/engine/feed_call.h \
 	src/engine/in_step.c src/engine/in_step.h \
+	src/engine/session_open.c \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/selector_rows.c src/engine/selector_rows.h \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \

@@ -338,6 +338,8 @@ int cb_attend_end(struct attention *a, int l)
         a->has_scores = 0;
     if (prompt && cb_scoring_reads(a, l))
         TRY(cb_device_wait(a->dev));
+    if (prompt && cb_context_split_works(a) && cb_scores_wanted(a, l, 1))
+        TRY(cb_scoring_share(a, l));
     if (prompt)
         prompt_scores(a, l);
     TRY(hand_over(a, l));

@@ -121,4 +121,10 @@ int cb_attention_check(const struct attention *a, int l);
 /* Bytes that the first n tokens take of an area that a reader has */
 size_t cb_attention_area_of(const struct attention *a, const struct area *of, int n);
 
+/* ---- split_refusals.c: what does not go with a context over several ranks ---- */
+
+/* 1 -> deals[n_layer] where a layer's slots are to be dealt out; others keep little, on every rank.
+ * CB_EUNSUPPORTED: cb_error() says what does not go with it. */
+int cb_split_check(const struct attention *a, char *deals);
+
 #endif

@@ -32,6 +32,7 @@ enum {
 struct context_split {
     struct ranks *team;
     int me, n;
+    char *deals;        /* [n_layer] */
     int *row;           /* [n_ctx] tokens of the prompt that this rank computes */
     int from;           /* position where the prompt began */
     int n_feed, n_step; /* its tokens, and steps a layer; 0: each rank computes all tokens */
@@ -41,50 +42,6 @@ struct context_split {
 };
 
 /* ---- open ---- */
-
-static int refuse(const struct attention *a, const char *why)
-{
-    return cb_fail(CB_EUNSUPPORTED, "split context: policy %s: %s", a->policy->m->name, why);
-}
-
-static int check_layer(const struct attention *a, int l)
-{
-    const struct layer *y = &a->model->layer[l];
-
-    if (y->mixer || y->ngrams)
-        return cb_fail(CB_EUNSUPPORTED,
-                       "split context: layer %d remembers without keys: its tokens cannot be dealt "
-                       "out",
-                       l);
-    if (y->kv_back || y->lends || (a->model->hp.chunked && y->window))
-        return cb_fail(CB_EUNSUPPORTED,
-                       "split context: layer %d shares keys with another one, or attends within "
-                       "chunks; not yet",
-                       l);
-    return CB_OK;
-}
-
-static int check(const struct attention *a)
-{
-    if (a->dev->ops->memory)
-        return cb_fail(CB_EUNSUPPORTED, "split context: not yet on a device with memory of its "
-                                        "own");
-    if (cb_bank_has_kivi(a->bank))
-        return cb_fail(CB_EUNSUPPORTED, "split context: not yet with keys or values of types kivi "
-                                        "and planes");
-    if (a->prompt.how || a->by_repeat || a->pass)
-        return refuse(a, "its prompts are not dense; not yet");
-    if (a->policy->m->compact || a->policy->m->observe)
-        return refuse(a, "it scores, drops or merges tokens, which needs those of all ranks; not "
-                         "yet");
-    for (int l = 0; l < a->bank->n_layer; l++) {
-        TRY(check_layer(a, l));
-        if (!cb_reader_has(a, l, READ_PLAIN) || a->plan[l].window ||
-            a->plan[l].score.when != WHEN_NEVER)
-            return refuse(a, "it chooses what a token reads; not yet");
-    }
-    return CB_OK;
-}
 
 /* Floats of the largest message: rows of a step, or the part of a chunk's queries */
 static size_t most_floats(const struct attention *a)
@@ -102,13 +59,12 @@ static size_t most_floats(const struct attention *a)
     return (most * (size_t)a->chunk + LINE) / LINE * LINE;
 }
 
-int cb_context_split_open(struct attention *a, struct ranks *team)
+int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals)
 {
     struct context_split *x;
 
     if (cb_ranks_n(team) == 1)
         return CB_OK;
-    TRY(check(a));
     x = a->split = cb_state_new(sizeof *x);
     if (!x)
         return CB_ENOMEM;
@@ -116,11 +72,14 @@ int cb_context_split_open(struct attention *a, struct ranks *team)
     x->me = cb_ranks_me(team);
     x->n = cb_ranks_n(team);
     x->most = most_floats(a);
+    x->deals = cb_state_calloc(x, (size_t)a->bank->n_layer, 1);
     x->row = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->row);
     x->keep = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->keep);
     x->mine = cb_state_alloc(x, x->most, sizeof *x->mine);
     x->all = cb_state_alloc(x, x->most * (size_t)x->n, sizeof *x->all);
-    return cb_state_status(x);
+    TRY(cb_state_status(x));
+    memcpy(x->deals, deals, (size_t)a->bank->n_layer);
+    return CB_OK;
 }
 
 void cb_context_split_close(struct attention *a)
@@ -140,7 +99,16 @@ size_t cb_context_split_bytes(const struct attention *a)
 
 int cb_context_split_deals(const struct attention *a, int l)
 {
-    return a->split && a->model->layer[l].n_kv && !a->model->layer[l].window;
+    return a->split && a->split->deals[l];
+}
+
+int cb_context_split_deals_any(const struct attention *a)
+{
+    int any = 0;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        any |= cb_context_split_deals(a, l);
+    return any;
 }
 
 static int owner(const struct context_split *x, int pos)
@@ -207,7 +175,7 @@ static int most_piece(const struct context_split *x)
     return (int)(x->n_feed / ((int64_t)x->n_step * x->n) + 1);
 }
 
-static int deals_work(const struct attention *a)
+int cb_context_split_works(const struct attention *a)
 {
     return a->split && !a->bank->decoding && a->split->n_step;
 }
@@ -227,7 +195,7 @@ int cb_context_split_step(const struct attention *a, int i)
     const struct context_split *x = a->split;
     int at;
 
-    if (!deals_work(a))
+    if (!cb_context_split_works(a))
         return INT32_MAX;
     at = x->row[i];
     return piece(x, step_of(x, at) * x->n + x->me + 1) - at;
@@ -235,7 +203,7 @@ int cb_context_split_step(const struct attention *a, int i)
 
 int cb_context_split_last(const struct attention *a, float *x, int n)
 {
-    if (!deals_work(a))
+    if (!cb_context_split_works(a))
         return CB_OK;
     return cb_ranks_tell(a->split->team, a->split->n - 1, x, (size_t)n * sizeof *x, 0);
 }
@@ -247,7 +215,7 @@ int cb_context_split_gather(const struct attention *a, float *rows, int n)
     const size_t row = (size_t)n;
     int end = 0;
 
-    if (!deals_work(a))
+    if (!cb_context_split_works(a))
         return CB_OK;
     for (int j = 0; j < x->n_step; j++)
         end += piece(x, j * x->n + x->me + 1) - piece(x, j * x->n + x->me);
@@ -262,6 +230,59 @@ int cb_context_split_gather(const struct attention *a, float *rows, int n)
             memcpy(rows + (size_t)at * row, x->all + (size_t)r * most,
                    (size_t)m * row * sizeof *rows);
         }
+    }
+    return CB_OK;
+}
+
+/* The rank that computes token i of the prompt */
+static int rank_of(const struct context_split *x, int i)
+{
+    int p = (int)((int64_t)i * x->n_step * x->n / x->n_feed);
+
+    while (piece(x, p + 1) <= i)
+        p++;
+    while (piece(x, p) > i)
+        p--;
+    return p % x->n;
+}
+
+/* Rows of tokens from..end-1 -> rows[end - from][row] on every rank; own[]: this rank's, in order
+ */
+static int share_rows(const struct context_split *x, int from, int end, const float *own,
+                      size_t row, float *rows)
+{
+    const size_t n = (size_t)(end - from) * row;
+
+    memset(x->mine, 0, n * sizeof *x->mine);
+    for (int i = from; i < end; i++)
+        if (rank_of(x, i) == x->me) {
+            memcpy(x->mine + (size_t)(i - from) * row, own, row * sizeof *own);
+            own += row;
+        }
+    TRY(cb_ranks_share(x->team, x->mine, n * sizeof *x->mine, x->all));
+    for (int i = from; i < end; i++)
+        memcpy(rows + (size_t)(i - from) * row,
+               x->all + (size_t)rank_of(x, i) * n + (size_t)(i - from) * row, row * sizeof *rows);
+    return CB_OK;
+}
+
+/* From the last tokens to the first: a token's row does not move towards the begin. */
+int cb_context_split_last_rows(const struct attention *a, float *rows, size_t row, int n)
+{
+    const struct context_split *x = a->split;
+    const int first = cb_context_split_works(a) ? x->n_feed - n : 0, step = (int)(x->most / row);
+    int left = 0;
+
+    if (!cb_context_split_works(a))
+        return CB_OK;
+    for (int i = first; i < x->n_feed; i++)
+        left += rank_of(x, i) == x->me;
+    for (int end = x->n_feed; end > first; end -= step) {
+        const int from = max_int(first, end - step);
+        for (int i = from; i < end; i++)
+            left -= rank_of(x, i) == x->me;
+        TRY(share_rows(x, from, end, rows + (size_t)left * row, row,
+                       rows + (size_t)(from - first) * row));
     }
     return CB_OK;
 }
@@ -309,7 +330,7 @@ int cb_context_split_append(struct attention *a, const struct chunk *c)
             return 1;
         TRY(cb_store_list_positions(&a->bank->store[c->l]));
     }
-    return deals_work(a) ? append_step(a, c) : 0;
+    return cb_context_split_works(a) ? append_step(a, c) : 0;
 }
 
 /* ---- attend ---- */
@@ -323,7 +344,7 @@ int cb_context_split_unread(const struct attention *a, const struct chunk *c, in
 {
     const struct context_split *x = a->split;
 
-    if (deals_work(a)) {
+    if (cb_context_split_works(a)) {
         const int own = step_of(x, c->pos[0] - x->from) * x->n + x->me;
         return piece(x, own - x->me + x->n) - piece(x, own + 1);
     }

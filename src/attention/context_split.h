@@ -8,9 +8,9 @@
 #include "attention.h"
 #include "ranks/ranks.h"
 
-/* Deals out the slots that the session will hold; call before anything is fed. CB_EUNSUPPORTED:
- * cb_error() says what does not go with it. cb_attention_close() closes it. */
-int cb_context_split_open(struct attention *a, struct ranks *team);
+/* Deals out the slots that the session will hold, of the layers for which deals[n_layer] is 1; call
+ * before anything is fed. cb_attention_close() closes it. */
+int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals);
 void cb_context_split_close(struct attention *a);
 size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages */
 
@@ -18,6 +18,7 @@ size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages
 
 /* 1: the slots of layer l are dealt out; 0: each rank has all of them */
 int cb_context_split_deals(const struct attention *a, int l);
+int cb_context_split_deals_any(const struct attention *a); /* of any layer */
 /* How many of the slots of positions 0..n-1 of layer l this rank keeps */
 int cb_context_split_own(const struct attention *a, int l, int n);
 /* Messages, and bytes that this rank sends, for a decoded token */
@@ -28,12 +29,17 @@ void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t
 /* Call where a prompt of n tokens begins: those that this rank computes -> *row, ascending numbers
  * among the n; their count. */
 int cb_context_split_begin(struct attention *a, int n, const int **row);
+int cb_context_split_works(const struct attention *a); /* 1: this rank computes some of them */
 /* The most tokens that go through a layer at once, from the i-th that this rank computes on */
 int cb_context_split_step(const struct attention *a, int i);
 /* x[n] of the prompt's last token, where it was computed -> x on all ranks */
 int cb_context_split_last(const struct attention *a, float *x, int n);
 /* rows[][n] of the tokens that this rank has computed -> those of all tokens of the prompt */
 int cb_context_split_gather(const struct attention *a, float *rows, int n);
+
+/* rows[][row], of which this rank has its own among the last n tokens of the prompt, in order, at
+ * the begin -> all n of them; room for n */
+int cb_context_split_last_rows(const struct attention *a, float *rows, size_t row, int n);
 
 /* ---- of a layer, in the order of a feed ---- */
 

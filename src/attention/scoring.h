@@ -21,6 +21,9 @@ struct scoring {
      * layer has just dropped slots */
     int (*chunk)(struct attention *a, const struct chunk *c, const struct attention *read,
                  const float *lse, int first);
+    /* The prompt has gone through layer l on all ranks, each of which has added the chunks that it
+     * computes: afterwards this one has what it needs of all. NULL: it needs all chunks */
+    int (*share)(struct attention *a, int l);
     /* The prompt has gone through layer l. */
     void (*prompt)(struct attention *a, int l, struct scores *out);
 };

@@ -74,6 +74,23 @@ int cb_scoring_reads(const struct attention *a, int l)
     return a->scored[l] && a->scored[l]->how->reads;
 }
 
+int cb_scoring_is(const struct attention *a, int l)
+{
+    const enum when when = a->plan[l].score.when;
+
+    return a->scored[l] && (when == WHEN_PROMPT || when == WHEN_ALWAYS);
+}
+
+int cb_scoring_shares(const struct attention *a, int l)
+{
+    return a->scored[l]->how->share != NULL;
+}
+
+int cb_scoring_share(struct attention *a, int l)
+{
+    return a->scored[l] && a->scored[l]->how->share ? a->scored[l]->how->share(a, l) : CB_OK;
+}
+
 /* ---- a prompt ---- */
 
 int cb_scoring_chunk(struct attention *a, const struct chunk *c, const struct attention *read,

@@ -259,13 +259,22 @@ int cb_engine_check(const struct opts *o)
     return cb_settings_check(&p, cb_opt_text(o, ARG_DEVICE));
 }
 
+/* *out NULL: without --split */
+static int take_team(const struct opts *o, struct ranks **out)
+{
+    *out = o->ranked ? o->ranked->team : NULL;
+    return *out && o->ranked->n_model++
+               ? cb_fail(CB_EUNSUPPORTED, "--split: the processes open one model, once")
+               : CB_OK;
+}
+
 static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
                      struct engine *e)
 {
     const double start = cb_now_s();
 
     *e = (struct engine){ .path = path };
-    TRY(cb_ranked_take(o, &e->team));
+    TRY(take_team(o, &e->team));
     TRY(check_device(o));
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, scale, e));

@@ -12,9 +12,9 @@
 #include "base/suggest.h"
 #include "cli/output/log.h"
 #include "config.h"
-#include "ranked.h"
 
-static const struct cmd *const *cmds; /* set from main()'s argument */
+static const struct cmd *const *cmds;  /* set from main()'s argument */
+static int (*run_cmd)(struct opts *o); /* the same */
 
 const struct cmd *const *cb_cmd_table(void)
 {
@@ -204,7 +204,7 @@ static int dispatch(struct opts *o)
     if (cb_opt_text(o, ARG_LOG_FILE))
         TRY(cb_log_open(cb_opt_text(o, ARG_LOG_FILE)));
     name_successors(o);
-    return cb_ranked_run(o);
+    return run_cmd(o);
 }
 
 static int run(const struct cmd *cmd, int argc, char **argv)
@@ -234,12 +234,14 @@ static int help(int argc, char **argv)
     return exit_status(cb_out_flush());
 }
 
-int cb_cmd_main(const struct cmd *const *table, int argc, char **argv)
+int cb_cmd_main(const struct cmd *const *table, int (*run_one)(struct opts *o), int argc,
+                char **argv)
 {
     const struct cmd *cmd;
     int used;
 
     cmds = table;
+    run_cmd = run_one;
     hold_descriptors();
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit then fails with an error */
     if (argc < 2) {

@@ -49,10 +49,17 @@ extern const struct cmd cb_cmd_tokenize;
 
 /* The table of all commands ends with NULL; main.c has it. */
 extern const struct cmd *const cb_cmd_all[]; /* cmd_table.c: all of the above, and NULL */
-int cb_cmd_main(const struct cmd *const *table, int argc, char **argv);
+/* run: what runs a command with its options (cb_ranked_run) */
+int cb_cmd_main(const struct cmd *const *table, int (*run)(struct opts *o), int argc, char **argv);
 const struct cmd *const *cb_cmd_table(void); /* main()'s */
 
 /* ---- app.c: model and session as the options say ---- */
+
+/* The processes of --split, which open one model */
+struct ranked {
+    struct ranks *team;
+    int n_model; /* opened so far */
+};
 
 struct engine {
     const char *path;

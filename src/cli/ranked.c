@@ -11,12 +11,6 @@
 #include "cli/output/log.h"
 #include "engine/in_step.h"
 
-/* The processes of a command, which open one model */
-struct ranked {
-    struct ranks *team;
-    int n_model; /* opened so far */
-};
-
 static atomic_int said; /* 1: why the job ends has been printed */
 
 /* Called by a thread of the team: the command itself may be waiting for its user. */
@@ -117,14 +111,6 @@ int cb_ranked_run(struct opts *o)
     else
         cb_ranks_leave(r.team);
     return rc;
-}
-
-int cb_ranked_take(const struct opts *o, struct ranks **out)
-{
-    *out = o->ranked ? o->ranked->team : NULL;
-    return *out && o->ranked->n_model++
-               ? cb_fail(CB_EUNSUPPORTED, "--split: the processes open one model, once")
-               : CB_OK;
 }
 
 /* ---- reports ---- */

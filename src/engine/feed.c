@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/split_rows.h"
+#include "feed_call.h"
 #include "in_step.h"
 #include "layer_ahead.h"
 #include "mtp_drafter.h"
@@ -20,10 +21,10 @@
 /* After a call that waited for more pages than this, so many calls ask for their rows ahead. */
 enum { COLD_FROM = 32, COLD_FOR = 64 };
 
-/* The context limits slots, not tokens: a policy that drops tokens can go on for ever. */
-static int check_feed(const struct cb_session *s, const int32_t *tokens, int n)
+int cb_feed_check(const struct cb_session *s, const int32_t *tokens, int n)
 {
-    const int held = s->attention.split ? s->bank.n_seen : cb_bank_max_len(&s->bank);
+    const int held =
+        cb_context_split_deals_any(&s->attention) ? s->bank.n_seen : cb_bank_max_len(&s->bank);
 
     TRY(cb_session_check_idle(s));
     if (n < 1)
@@ -86,20 +87,9 @@ static void end_prompt(struct cb_session *s, int from)
 
 /* ---- calls that compute ---- */
 
-/* The body of a call, which runs in the team of threads with the device's lock held */
-struct call {
-    struct cb_session *const *s;
-    int n_session;
-    const int32_t *tokens;
-    int n;
-    const struct cb_prefill *how;
-    int (*body)(const struct call *c);
-    int status;
-};
-
 static void run_body(void *ctx)
 {
-    struct call *c = ctx;
+    struct feed_call *c = ctx;
     c->status = c->body(c);
 }
 
@@ -120,7 +110,7 @@ static void note_waits(struct cb_session *s, long n)
         *cold = n > COLD_FROM ? COLD_FOR : *cold ? *cold - 1 : 0;
 }
 
-static int any_mapped(const struct call *c)
+static int any_mapped(const struct feed_call *c)
 {
     int any = 0;
 
@@ -130,7 +120,8 @@ static int any_mapped(const struct call *c)
 }
 
 /* What crossed over for the last decoded token is what `after` has more than `before`. */
-static void note_traffic(struct call *c, struct device_traffic before, struct device_traffic after)
+static void note_traffic(struct feed_call *c, struct device_traffic before,
+                         struct device_traffic after)
 {
     for (int i = 0; i < c->n_session; i++) {
         c->s[i]->traffic[0] = before;
@@ -140,7 +131,7 @@ static void note_traffic(struct call *c, struct device_traffic before, struct de
 
 /* After the body: sessions that have computed with wrong rows become empty, as do all after a
  * failure. The others of a batch have their tokens. */
-static int end_call(struct call *c)
+static int end_call(struct feed_call *c)
 {
     int err = c->status;
 
@@ -158,8 +149,7 @@ static int end_call(struct call *c)
     return err;
 }
 
-/* Fails, as cb_device_lock() does, when called from a callback. */
-static int run(struct call *c, int decoding)
+int cb_feed_run(struct feed_call *c, int decoding)
 {
     const struct cb_model *m = c->s[0]->model;
     struct device *d = m->dev;
@@ -192,7 +182,7 @@ static int run(struct call *c, int decoding)
     return err;
 }
 
-static int forward_body(const struct call *c)
+static int forward_body(const struct feed_call *c)
 {
     return cb_forward(c->s[0], c->tokens, c->n, c->how);
 }
@@ -201,7 +191,7 @@ static int forward_body(const struct call *c)
 static int ready(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
     TRY(check_how(s, how, n));
-    TRY(check_feed(s, tokens, n));
+    TRY(cb_feed_check(s, tokens, n));
     TRY(cb_session_note_tokens(s, tokens, n));
     return cb_session_work_fit(s, max_int(n, cb_session_repeats(s, n)));
 }
@@ -209,11 +199,11 @@ static int ready(struct cb_session *s, const int32_t *tokens, int n, const struc
 static int prefill_at_once(struct cb_session *s, const int32_t *tokens, int n,
                            const struct cb_prefill *how)
 {
-    struct call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
+    struct feed_call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
     const int from = s->bank.n_seen;
 
     TRY(ready(s, tokens, n, how));
-    TRY(run(&c, 0));
+    TRY(cb_feed_run(&c, 0));
     end_prompt(s, from);
     return CB_OK;
 }
@@ -234,18 +224,18 @@ int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct
 
 int cb_session_decode(cb_session *s, int32_t token)
 {
-    struct call c = { &s, 1, &token, 1, NULL, forward_body, CB_OK };
+    struct feed_call c = { &s, 1, &token, 1, NULL, forward_body, CB_OK };
 
-    TRY(check_feed(s, &token, 1));
+    TRY(cb_feed_check(s, &token, 1));
     TRY(cb_session_note_tokens(s, &token, 1));
     TRY(cb_session_work_fit(s, 1));
     TRY(cb_in_step_begin(s, VERB_DECODE, &token, sizeof token));
-    return cb_in_step_end(s->in_step, run(&c, 1));
+    return cb_in_step_end(s->in_step, cb_feed_run(&c, 1));
 }
 
 /* ---- a prompt in steps ---- */
 
-static int begin_body(const struct call *c)
+static int begin_body(const struct feed_call *c)
 {
     cb_forward_begin(c->s[0], c->tokens, c->n);
     return CB_OK;
@@ -284,7 +274,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
                              const struct cb_prefill *how)
 {
     static const struct cb_prefill silent = { 0 };
-    struct call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
+    struct feed_call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
     TRY(ready(s, tokens, n, how));
     s->how = s->asked = how ? *how : silent;
@@ -295,24 +285,24 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
         s->how.progress_arg = s;
     }
     TRY(tell_prompt(s, tokens, n));
-    return cb_in_step_end(s->in_step, run(&c, 0));
+    return cb_in_step_end(s->in_step, cb_feed_run(&c, 0));
 }
 
-static int step_body(const struct call *c)
+static int step_body(const struct feed_call *c)
 {
     return cb_forward_step(c->s[0], &c->s[0]->how);
 }
 
 int cb_session_prefill_step(cb_session *s)
 {
-    struct call c = { .s = &s, .n_session = 1, .body = step_body };
+    struct feed_call c = { .s = &s, .n_session = 1, .body = step_body };
     int left;
 
     TRY(cb_session_check_callback(s));
     if (!s->bank.n_feed)
         return 0;
     TRY(cb_in_step_begin(s, VERB_STEP, NULL, 0));
-    left = cb_in_step_end(s->in_step, run(&c, 0));
+    left = cb_in_step_end(s->in_step, cb_feed_run(&c, 0));
     if (!left)
         end_prompt(s, s->prompt_from);
     if (left > 0 && s->stop) {
@@ -333,81 +323,9 @@ void cb_session_prefill_cancel(cb_session *s)
     cb_in_step_end(s->in_step, CB_OK);
 }
 
-/* ---- one token of each of several sessions ---- */
-
-static int check_batch(cb_session *const *s, const int32_t *tokens, int n)
-{
-    if (n < 1)
-        return cb_fail(CB_EARG, "batch: no sessions");
-    for (int i = 0; i < n; i++) {
-        if (s[i]->model != s[0]->model)
-            return cb_fail(CB_EARG, "batch: session %d is of another model", i);
-        for (int j = 0; j < i; j++)
-            if (s[i] == s[j])
-                return cb_fail(CB_EARG, "batch: sessions %d and %d are the same", j, i);
-        TRY(check_feed(s[i], tokens + i, 1));
-        TRY(cb_session_note_tokens(s[i], tokens + i, 1));
-    }
-    return CB_OK;
-}
-
-static int batch_body(const struct call *c)
-{
-    return cb_forward_batch(c->s, c->tokens, c->n);
-}
-
-/* How many of n sessions go through the layers together: as many rows as the first one's work space
- * has, with activations of the same bits */
-static int batch_rows(cb_session *const *s, int n)
-{
-    const int most = min_int(n, s[0]->chunk);
-    int m = 1;
-
-    while (m < most && s[m]->act_bits == s[0]->act_bits)
-        m++;
-    return m;
-}
-
-/* The ids of n sessions, then their tokens */
-static int tell_batch(cb_session *const *s, const int32_t *tokens, int n)
-{
-    int32_t *number;
-    int err;
-
-    if (!s[0]->in_step)
-        return CB_OK;
-    if (!(number = cb_calloc(2 * (size_t)n, sizeof *number)))
-        return CB_ENOMEM;
-    for (int i = 0; i < n; i++)
-        number[i] = s[i]->step_id;
-    memcpy(number + n, tokens, (size_t)n * sizeof *tokens);
-    err = cb_in_step_begin(s[0], VERB_BATCH, number, 2 * (size_t)n * sizeof *number);
-    free(number);
-    return err;
-}
-
-static int decode_batch(cb_session *const *s, const int32_t *tokens, int n)
-{
-    for (int i = 0, m; i < n; i += m) {
-        struct call c = { s + i, 0, tokens + i, 0, NULL, batch_body, CB_OK };
-        m = batch_rows(s + i, n - i);
-        c.n = c.n_session = m;
-        TRY(cb_session_work_fit_batch(s[i], m));
-        TRY(run(&c, 1));
-    }
-    return CB_OK;
-}
-
-int cb_decode_batch(cb_session *const *s, const int32_t *tokens, int n)
-{
-    TRY(check_batch(s, tokens, n));
-    TRY(tell_batch(s, tokens, n));
-    return cb_in_step_end(s[0]->in_step, decode_batch(s, tokens, n));
-}
-
 /* ---- drafts by the model's own head ---- */
 
-static int guess_body(const struct call *c)
+static int guess_body(const struct feed_call *c)
 {
     return cb_mtp_drafter_guess(cb_mtp_drafter_of(c->s[0]), c->n);
 }
@@ -415,38 +333,10 @@ static int guess_body(const struct call *c)
 int cb_session_mtp_guess(struct cb_session *s, int most)
 {
     const int32_t number = most;
-    struct call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
+    struct feed_call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
 
     if (!cb_split_rows_is(s->dev)) /* products are this rank's own */
-        return run(&c, 1);
+        return cb_feed_run(&c, 1);
     TRY(cb_in_step_begin(s, VERB_GUESS, &number, sizeof number));
-    return cb_in_step_end(s->in_step, run(&c, 1));
-}
-
-/* ---- several tokens of one session ---- */
-
-static int apart_body(const struct call *c)
-{
-    return cb_forward_one_by_one(c->s[0], c->tokens, c->n);
-}
-
-int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const float **logits)
-{
-    struct call c = { &s, 1, tokens, n, NULL, apart_body, CB_OK };
-    const char *why = cb_attention_undraftable(&s->attention);
-    const int most = cb_attention_max_draft(&s->attention);
-
-    *logits = NULL;
-    TRY(check_feed(s, tokens, n));
-    if (n > 1 && why)
-        return cb_fail(CB_EUNSUPPORTED, "decode: policy %s takes one token at a time: %s",
-                       s->policy->m->name, why);
-    if (n > most)
-        return cb_fail(CB_EARG, "decode: %d tokens at once; %d can be", n, most);
-    TRY(cb_session_note_tokens(s, tokens, n));
-    TRY(cb_session_work_fit_draft(s, n));
-    TRY(cb_in_step_begin(s, VERB_DECODE_ALL, tokens, (size_t)n * sizeof *tokens));
-    TRY(cb_in_step_end(s->in_step, run(&c, 1)));
-    *logits = s->w.batch_logits;
-    return CB_OK;
+    return cb_in_step_end(s->in_step, cb_feed_run(&c, 1));
 }

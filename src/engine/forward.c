@@ -187,25 +187,6 @@ static void fed(struct cb_session *s, int n)
     cb_attention_fed(&s->attention, n);
 }
 
-/* What follows the last row, or what the caller asks for of all of them */
-static int give(struct cb_session *s, const float *last, const struct cb_prefill *how)
-{
-    const int n = s->bank.n_feed, states = how && how->states;
-
-    if (how && how->logits)
-        TRY(cb_logits_all(s, n, how));
-    if (states)
-        TRY(cb_logits_states(s, n, how));
-    else if (s->bank.decoding && s->top && s->model->head_prune)
-        TRY(cb_logits_top(s, last, s->w.logits));
-    else
-        TRY(cb_logits_of(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits));
-    TRY(cb_device_wait(s->dev));
-    if (!states && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
-        return cb_model_not_finite(s->model);
-    return CB_OK;
-}
-
 /* A prompt that was dealt out: the rows that this rank has not computed, or the last one */
 static int fetch_rows(struct cb_session *s, const struct cb_prefill *how)
 {
@@ -232,7 +213,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     if (s->attention.split)
         TRY(fetch_rows(s, how));
     if (cb_in_step_reads_logits(s))
-        TRY(give(s, s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s), how));
+        TRY(cb_logits_give(s, s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s), how));
     cb_session_passed(s, s->next.n_tok == n ? s->w.x : NULL, s->bank.n_seen, n);
     fed(s, n);
     return CB_OK;

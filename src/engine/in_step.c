@@ -235,10 +235,21 @@ static int agree(struct in_step *x, const struct cb_session *s, int err)
     return err ? err : failed;
 }
 
+static int split_context(struct in_step *x, struct cb_session *s)
+{
+    char *deals = cb_calloc((size_t)s->model->hp.n_layer, 1);
+    int err = deals ? cb_split_check(&s->attention, deals) : CB_ENOMEM;
+
+    if (!err)
+        err = cb_context_split_open(&s->attention, x->team, deals);
+    free(deals);
+    return err;
+}
+
 static int join(struct in_step *x, struct cb_session *s)
 {
     if (!x->tensor)
-        TRY(cb_context_split_open(&s->attention, x->team));
+        TRY(split_context(x, s));
     TRY(cb_grow(&x->at, &x->cap, (size_t)x->n_id + 1, sizeof(struct cb_session *)));
     s->step_id = x->n_id;
     s->in_step = x;

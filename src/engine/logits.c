@@ -110,3 +110,21 @@ int cb_logits_states(struct cb_session *s, int n, const struct cb_prefill *how)
     free(buf);
     return rc;
 }
+
+int cb_logits_give(struct cb_session *s, const float *last, const struct cb_prefill *how)
+{
+    const int n = s->bank.n_feed, states = how && how->states;
+
+    if (how && how->logits)
+        TRY(cb_logits_all(s, n, how));
+    if (states)
+        TRY(cb_logits_states(s, n, how));
+    else if (s->bank.decoding && s->top && s->model->head_prune)
+        TRY(cb_logits_top(s, last, s->w.logits));
+    else
+        TRY(cb_logits_of(s, last, 1, s->bank.decoding ? s->act_bits : 16, s->w.logits));
+    TRY(cb_device_wait(s->dev));
+    if (!states && !cb_none_absurd(s->w.logits, (size_t)s->model->hp.n_vocab))
+        return cb_model_not_finite(s->model);
+    return CB_OK;
+}

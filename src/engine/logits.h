@@ -17,4 +17,7 @@ int cb_logits_check(const struct cb_session *s, const float *x, size_t n);
 int cb_logits_all(struct cb_session *s, int n, const struct cb_prefill *how);
 int cb_logits_states(struct cb_session *s, int n, const struct cb_prefill *how);
 
+/* After a feed: the logits that follow its last row, or what the caller asks for of all rows */
+int cb_logits_give(struct cb_session *s, const float *last, const struct cb_prefill *how);
+
 #endif

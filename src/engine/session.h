@@ -134,11 +134,13 @@ static inline void cb_session_went_back(struct cb_session *s, int n)
         s->follower->cut(s->follower, n);
 }
 
-/* ---- session.c ---- */
+/* ---- session_open.c ---- */
 
 /* Opens with a method that is not in the table; ignores params->policy. */
 int cb_session_open_as(cb_model *model, const struct cb_session_params *params,
                        const struct method *m, void *arg, cb_session **out);
+
+/* ---- session.c ---- */
 
 /* CB_EARG while a call computes: only a callback can ask then. */
 int cb_session_check_callback(const struct cb_session *s);
@@ -160,6 +162,8 @@ int cb_session_prefill_is_exact(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
 /* Tokens of the longest feed that repeats a prompt of n tokens, fed next */
 int cb_session_repeats(const struct cb_session *s, int n);
+int cb_session_work_open(struct cb_session *s);
+void cb_session_work_close(struct device *d, struct work *w);
 int cb_session_work_fit(struct cb_session *s, int n); /* room for a feed of n tokens */
 /* Bytes of the device's memory that this takes beyond what the session has */
 int64_t cb_session_work_grows(const struct cb_session *s, int n);

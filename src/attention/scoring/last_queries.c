@@ -3,6 +3,7 @@
  * window of them, give it. They are kept until the prompt has gone through the layer. */
 #include <string.h>
 
+#include "attention/context_split.h"
 #include "attention/parts.h"
 #include "attention/prefill.h"
 #include "attention/reader.h"
@@ -43,14 +44,39 @@ static int open(struct attention *a, void **x)
     return cb_state_status(s);
 }
 
+/* Tokens of c before the window. On several ranks c has tokens from anywhere in the prompt. */
+static int before_window(const struct attention *a, const struct chunk *c)
+{
+    const int window = a->plan[c->l].score.window;
+    const int first =
+        (c->pos && a->split ? a->bank->n_seen + a->bank->n_feed : c->pos_end) - window;
+    int i = 0;
+
+    if (!c->pos || !a->split)
+        return max_int(first - c->pos0, 0);
+    while (i < c->n && c->pos[i] < first)
+        i++;
+    return i;
+}
+
+static int share(struct attention *a, int l)
+{
+    struct last_queries *s = cb_scoring_state(a, l);
+    const int n = min_int(a->plan[l].score.window, a->bank->n_feed);
+
+    TRY(cb_context_split_last_rows(a, s->q, cb_attention_row(a), n));
+    TRY(cb_context_split_last_rows(a, s->lse, (size_t)a->model->hp.n_head, n));
+    s->n = n;
+    return CB_OK;
+}
+
 /* Keeps the last queries of the prompt, across chunks. */
 static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
                  const float *lse, int begins)
 {
     struct last_queries *s = cb_scoring_state(a, c->l);
     const size_t row = cb_attention_row(a), nh = (size_t)a->model->hp.n_head;
-    const int first = c->pos_end - a->plan[c->l].score.window;
-    const int i = first > c->pos0 ? first - c->pos0 : 0;
+    const int i = before_window(a, c);
 
     (void)read;
     s->n = begins ? 0 : s->n;
@@ -117,5 +143,6 @@ const struct scoring cb_scoring_last_queries = {
     .claims = claims,
     .open = open,
     .chunk = chunk,
+    .share = share,
     .prompt = prompt,
 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/context_split.h"
 #include "attention/parts.h"
 #include "attention/prefill.h"
 #include "attention/reader.h"
@@ -204,7 +205,9 @@ int cb_scores_reduce(struct attention *a, int l, const float *score)
 
 int cb_scores_most(const struct attention *a, const struct chunk *c)
 {
-    return cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n;
+    return cb_context_split_works(a)
+               ? a->bank->n_feed
+               : cb_store_max_len(&a->bank->store[c->l]) + c->pos_end - c->pos0 - c->n;
 }
 
 /* Does x gather the scores that a wants of layer l, from the prompt that both are fed? */
