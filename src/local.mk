@@ -321,6 +321,7 @@ libcore_la_SOURCES += \
 	src/engine/bank_room.c src/engine/bank_room.h \
 	src/engine/saved_bank.c src/engine/saved_bank.h \
 	src/engine/saved_about.c src/engine/saved_about.h \
+	src/engine/saved_head.c src/engine/saved_head.h \
 	src/engine/saved_writer.c src/engine/saved_writer.h \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \

@@ -79,6 +79,7 @@ check_programs = \
 	tests/unit/check_hybrids \
 	tests/unit/check_index_choice \
 	tests/unit/check_mtp \
+	tests/unit/check_saved_head \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/unit/check_selector \
@@ -303,6 +304,7 @@ libtest_la_SOURCES = \
 	tests/kit/device_answer.c tests/kit/device_answer.h \
 	tests/kit/faults.c tests/kit/faults.h \
 	tests/kit/folder.c tests/kit/folder.h \
+	tests/kit/headed.c tests/kit/headed.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
 	tests/kit/isa.c tests/kit/isa.h \
@@ -524,6 +526,10 @@ tests_unit_check_hybrids_LDFLAGS = $(check_ldflags)
 tests_unit_check_index_choice_SOURCES = tests/unit/check_index_choice.c
 tests_unit_check_index_choice_CFLAGS = $(check_cflags)
 tests_unit_check_index_choice_LDFLAGS = $(check_ldflags)
+tests_unit_check_saved_head_SOURCES = tests/unit/check_saved_head.c
+tests_unit_check_saved_head_CFLAGS = $(check_cflags)
+tests_unit_check_saved_head_LDFLAGS = $(check_ldflags)
+
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)

@@ -10,7 +10,8 @@
 struct par;
 
 enum {
-    BANK_FILE_VERSION = 2, /* 1: all rows stand in the file; 2: another file has the first ones */
+    BANK_FILE_VERSION = 3, /* 1: all rows stand in the file; 2: another file has the first ones; 3:
+                              either, with areas of a head for later tokens */
     BANK_FILE_ALIGN = 1 << 16 /* of large areas: pages of all machines divide it, so they can be
                                  mapped */
 };

@@ -34,9 +34,12 @@ enum area_kind {
     AREA_STATE,
     AREA_TOKENS = 40, /* of the session: ids */
     AREA_LOGITS,
-    AREA_DECODED,    /* a byte a token: 1 = it was decoded, 0 = it is of a prompt */
-    AREA_REMEMBERED, /* what layers without keys remember, layer after layer (states.h) */
-    AREA_CHECKPOINT  /* the same after fewer tokens; head counts the checkpoints */
+    AREA_DECODED,          /* a byte a token: 1 = it was decoded, 0 = it is of a prompt */
+    AREA_REMEMBERED,       /* what layers without keys remember, layer after layer (states.h) */
+    AREA_CHECKPOINT,       /* the same after fewer tokens; head counts the checkpoints */
+    AREA_HEAD_COUNTS = 50, /* of the head for later tokens; its areas come last */
+    AREA_HEAD_STATE,       /* states of tokens that it has not taken yet */
+    AREA_HEAD_ROWS         /* rows of its layer and what stands beside them; head counts them */
 };
 
 struct area {

@@ -21,6 +21,7 @@
 #include "in_step.h"
 #include "saved_about.h"
 #include "saved_bank.h"
+#include "saved_head.h"
 #include "saved_writer.h"
 #include "session_state.h"
 
@@ -352,16 +353,23 @@ static double work_of(const struct cb_session *s, int n)
 /* About how long the file of s will be -> *out */
 static int bytes_of(const struct cb_session *s, int n_shared, uint64_t *out)
 {
+    struct saved_head head;
     struct area *a = NULL;
     size_t *bytes = NULL;
-    int n = 0, err = cb_session_areas(s, &a, &n);
+    int n = 0, err = cb_saved_head_list(s, &head);
 
-    if (!err && !(bytes = cb_calloc((size_t)n + 1, sizeof *bytes)))
+    if (!err)
+        err = cb_session_areas(s, &a, &n);
+    if (!err && !(bytes = cb_calloc((size_t)n + (size_t)head.n + 1, sizeof *bytes)))
         err = CB_ENOMEM;
     for (int i = 0; !err && i < n; i++)
         bytes[i] = a[i].bytes - cb_session_area_of(s, &a[i], n_shared);
+    for (int i = 0; !err && i < head.n; i++)
+        bytes[n + i] = head.area[i].bytes;
     if (!err) /* and the counts */
-        *out = cb_bank_file_bytes(bytes, n) + (uint64_t)cb_session_n_counts(s) * sizeof(int32_t);
+        *out = cb_bank_file_bytes(bytes, n + head.n) +
+               (uint64_t)cb_session_n_counts(s) * sizeof(int32_t);
+    cb_saved_head_free(&head);
     free(bytes);
     free(a);
     return err;

@@ -14,6 +14,7 @@
 #include "base/json_lenient.h"
 #include "device/prepacked.h"
 #include "saved_about.h"
+#include "saved_head.h"
 #include "session_state.h"
 
 /* ---- opening ---- */
@@ -247,13 +248,14 @@ static void note_mapped(struct cb_session *s, const struct area *a)
 
 static int fill_areas(const struct saved_bank *b, struct cb_session *s)
 {
+    const int n_have = b->file.n_area - 1 - cb_saved_head_areas(&b->file);
     struct area *a;
     int n, err;
 
     TRY(cb_session_areas(s, &a, &n));
-    err = n == b->file.n_area - 1 ? CB_OK
-                                  : cb_fail(CB_EFORMAT, "%s: damaged: %d areas instead of %d",
-                                            b->file.path, b->file.n_area - 1, n);
+    err = n == n_have
+              ? CB_OK
+              : cb_fail(CB_EFORMAT, "%s: damaged: %d areas instead of %d", b->file.path, n_have, n);
     for (int i = 0; !err && i < n; i++)
         err = fill_area(b, i + 1, s, &a[i]);
     if (!err)
@@ -311,6 +313,16 @@ static int own_blocks(const char *layout, struct cb_session *s)
     return err;
 }
 
+/* What another device has computed differs in its last bits. */
+static int computed_here(const struct saved_bank *b, const struct cb_session *s)
+{
+    json_t *here = cb_saved_device(s);
+    const int same = json_equal(here, json_object_get(b->about, "device"));
+
+    json_decref(here);
+    return same;
+}
+
 int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
 {
     const char *layout;
@@ -329,6 +341,8 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
         err = cb_session_check_areas(s);
     if (!err)
         err = own_blocks(layout, s);
+    if (!err && computed_here(b, s))
+        err = cb_saved_head_fill(&b->file, s);
     if (!err)
         err = cb_session_check_files(s);
     cb_states_fit(&s->bank.states);
@@ -390,16 +404,6 @@ static int check_session(const char *path, const struct settings *a, const struc
         return cb_fail(CB_EUNSUPPORTED, "%s: a context of %d tokens rotates with other frequencies",
                        path, s->n_ctx);
     return CB_OK;
-}
-
-/* What another device has computed differs in its last bits. */
-static int computed_here(const struct saved_bank *b, const struct cb_session *s)
-{
-    json_t *here = cb_saved_device(s);
-    const int same = json_equal(here, json_object_get(b->about, "device"));
-
-    json_decref(here);
-    return same;
 }
 
 static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_session **out)

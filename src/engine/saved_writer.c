@@ -11,6 +11,7 @@
 #include "base/json_lenient.h"
 #include "in_step.h"
 #include "saved_about.h"
+#include "saved_head.h"
 #include "session_state.h"
 
 /* Of an area, only what the file that is continued lacks */
@@ -23,6 +24,13 @@ static struct area rest_of(const struct cb_session *s, const struct area *a, int
     rest.at = (char *)a->at + skip;
     rest.bytes -= skip;
     return rest;
+}
+
+static int add_head(const struct saved_head *head, struct bank_writer *w)
+{
+    for (int i = 0; i < head->n; i++)
+        TRY(cb_bank_writer_add(w, &head->area[i]));
+    return CB_OK;
 }
 
 static int add_all(const struct cb_session *s, int n_shared, struct bank_writer *w)
@@ -87,9 +95,27 @@ static int name_begin(json_t *about, const struct cb_session *s)
     return !j || json_object_set_new(about, "begins", j) ? cb_json_fail("bank") : CB_OK;
 }
 
-int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
+static int write_all(const struct cb_session *s, const char *path, const struct saved_how *how,
+                     const struct saved_head *head, const char *text)
 {
     struct bank_writer *w;
+    int err = cb_bank_writer_open(path, how->unsynced, &w);
+
+    if (!err)
+        err = add_all(s, how->parent ? how->n_shared : 0, w);
+    if (!err)
+        err = add_head(head, w);
+    if (cb_session_check_files(s)) /* also the cause of a write that failed */
+        err = CB_EIO;
+    if (!err)
+        return cb_bank_writer_finish(w, head->n ? 3 : how->parent ? 2 : 1, text, strlen(text));
+    cb_bank_writer_abort(w);
+    return err;
+}
+
+int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
+{
+    struct saved_head head;
     char *text;
     int err;
 
@@ -99,15 +125,10 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
     (void)json_object_del(how->about, "begins"); /* others are compared with the description */
     if (!text)
         return cb_json_fail("bank");
-    err = cb_bank_writer_open(path, how->unsynced, &w);
+    err = cb_saved_head_list(s, &head);
     if (!err)
-        err = add_all(s, how->parent ? how->n_shared : 0, w);
-    if (cb_session_check_files(s)) /* also the cause of a write that failed */
-        err = CB_EIO;
-    if (!err)
-        err = cb_bank_writer_finish(w, how->parent ? 2 : 1, text, strlen(text));
-    else
-        cb_bank_writer_abort(w);
+        err = write_all(s, path, how, &head, text);
+    cb_saved_head_free(&head);
     free(text);
     return err;
 }
