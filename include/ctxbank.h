@@ -534,6 +534,13 @@ CB_API int cb_session_save(const cb_session *session, const char *path);
  * CB_EFORMAT: damaged; CB_EUNSUPPORTED: of another model, of a newer format, or prepacked for an
  * unknown instruction set; CB_EFULL: n_ctx is too small; CB_EIO; CB_ENOMEM. */
 CB_API int cb_session_load(cb_model *model, const char *path, int n_ctx, cb_session **out);
+/* The same with another policy than it was saved with, or with other options: NAME[:key=value,...],
+ * NULL = as saved. Policies that drop nothing store the same rows: full, sieve, quest and omnikv
+ * (without a window of queries), with one type of keys and values. Sketches and bounds are made of
+ * the rows, and prepacked blocks unpacked where a policy reads single rows. CB_EUNSUPPORTED: the
+ * two policies do not share rows. */
+CB_API int cb_session_load_as(cb_model *model, const char *path, int n_ctx, const char *policy,
+                              cb_session **out);
 /* What the file says about itself, a JSON object -> *json, ended by NUL; the caller frees it.
  * Only the header and this text are checked. */
 CB_API int cb_bank_describe(const char *path, char **json);

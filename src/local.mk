@@ -295,6 +295,7 @@ libcore_la_SOURCES += \
 	src/engine/follow.c \
 	src/engine/fork.c \
 	src/engine/forward.c \
+	src/engine/adopted_rows.c src/engine/adopted_rows.h \
 	src/engine/attention_block.c src/engine/attention_block.h \
 	src/engine/layer_pass.c src/engine/layer_pass.h \
 	src/engine/logits.c src/engine/logits.h \

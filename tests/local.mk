@@ -33,6 +33,7 @@ check_programs = \
 	tests/unit/check_conversation \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
+	tests/unit/check_adopted_rows \
 	tests/unit/check_shared_prefill \
 	tests/unit/check_far_memory \
 	tests/unit/check_generation \
@@ -403,6 +404,10 @@ tests_methods_check_block_prefill_LDFLAGS = $(check_ldflags)
 tests_methods_check_sparse_prefill_SOURCES = tests/methods/check_sparse_prefill.c
 tests_methods_check_sparse_prefill_CFLAGS = $(check_cflags)
 tests_methods_check_sparse_prefill_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_adopted_rows_SOURCES = tests/unit/check_adopted_rows.c
+tests_unit_check_adopted_rows_CFLAGS = $(check_cflags)
+tests_unit_check_adopted_rows_LDFLAGS = $(check_ldflags)
 
 tests_unit_check_shared_prefill_SOURCES = tests/unit/check_shared_prefill.c
 tests_unit_check_shared_prefill_CFLAGS = $(check_cflags)

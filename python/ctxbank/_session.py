@@ -59,10 +59,13 @@ class Session:
         return made
 
     @classmethod
-    def open(cls, model: Model, path: str, n_ctx: int = 0) -> "Session":
-        """The session that save() wrote to the file. n_ctx: its capacity; 0 = as saved"""
+    def open(cls, model: Model, path: str, n_ctx: int = 0,
+             policy: Optional[str] = None) -> "Session":
+        """The session that save() wrote to the file. n_ctx: its capacity; 0 = as saved. policy:
+        None = as saved; policies that drop nothing open each other's files."""
         out = ffi.new("cb_session **")
-        check(lib.cb_session_load(model.handle, path.encode(), n_ctx, out))
+        spec = ffi.NULL if policy is None else ffi.new("char[]", policy.encode())
+        check(lib.cb_session_load_as(model.handle, path.encode(), n_ctx, spec, out))
         return cls._of(model, out[0])
 
     def close(self) -> None:

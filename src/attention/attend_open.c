@@ -35,6 +35,11 @@ static int scores_steps(const struct attention *a, int l)
     return a->plan[l].score.when == WHEN_ALWAYS || a->plan[l].score.when == WHEN_STEP;
 }
 
+int cb_attend_shares_rows(const struct attention *a, int l)
+{
+    return !a->bank->store[l].n_kv || has(a, l, READ_SHARES) || has(a, l, READ_STATE);
+}
+
 int cb_attend_evicts(const struct attention *a, int l)
 {
     return a->policy->m->compact && cb_policy_index(a->policy, l) >= 0;

@@ -39,6 +39,9 @@ enum reader_trait {
     READ_STATE = 1 << 16,
     READ_WINDOW = 1 << 17,  /* rows outside the model's window are never read */
     READ_RESUMES = 1 << 18, /* a cut goes to a checkpoint, which has the rows of the window */
+    /* All rows are stored as they come, and what the reader has beside them is made from them by
+     * cb_store_sketch(), or for the next token. */
+    READ_SHARES = 1 << 19,
 };
 
 struct reader;

@@ -224,6 +224,18 @@ int cb_store_set_counts(struct store *s, struct device *d, const int32_t *c)
     return cb_store_sketch_fit(s);
 }
 
+int cb_store_adopt_counts(struct store *s, struct device *d, const int32_t *c)
+{
+    const int may_prepack = s->may_prepack;
+    int err;
+
+    s->may_prepack = 1;
+    err = cb_store_set_counts(s, d, c);
+    s->may_prepack = may_prepack;
+    s->sketched = 0;
+    return err;
+}
+
 /* ---- areas ---- */
 
 struct list {

@@ -70,6 +70,9 @@ void cb_store_counts(const struct store *s, int32_t *out);
  * still to be filled. Prepacked blocks may be those of another device: see cb_store_repack().
  * CB_EFORMAT, with cb_error(): no store of this shape has such counts. */
 int cb_store_set_counts(struct store *s, struct device *d, const int32_t *counts);
+/* The same with the counts of a store of another policy, whose rows may be prepacked though this
+ * store's are read one by one: see cb_store_unpack_all(). There are no sketches yet. */
+int cb_store_adopt_counts(struct store *s, struct device *d, const int32_t *counts);
 /* The areas in use, in a fixed order -> out[cb_store_most_areas()]; returns how many. l: the
  * layer's number. */
 int cb_store_most_areas(const struct store *s);

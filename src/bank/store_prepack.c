@@ -102,6 +102,13 @@ void cb_store_unpack(struct store *s, int from, int n)
     s->prepacked = from < s->prepacked ? from : s->prepacked;
 }
 
+void cb_store_unpack_all(struct store *s)
+{
+    if (s->prepacked)
+        cb_store_unpack(s, 0, s->prepacked);
+    s->prepacker = NULL;
+}
+
 int cb_store_repack(struct store *s, struct device *d, int panel)
 {
     float *x = cb_calloc((size_t)KV_PREPACK * (size_t)s->hd, sizeof *x);

@@ -14,6 +14,7 @@ int cb_store_need_steps(struct store *s, int v); /* room for steps of keys (v = 
 /* Ends prepacking from row `from` on: blocks that hold rows below n become rows again, later blocks
  * are forgotten. */
 void cb_store_unpack(struct store *s, int from, int n);
+void cb_store_unpack_all(struct store *s); /* and nothing is prepacked later */
 /* The keys of block b of a head as rows, KV_PREPACK of them: where they lie, or unpacked to `to` */
 const void *cb_store_key_block(const struct store *s, int kv, int b, void *to);
 /* A store filled with blocks in panels of so many keys, which another instruction set prepacked

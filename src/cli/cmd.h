@@ -137,6 +137,8 @@ void cb_sampling_close(struct sampling *s);
 
 /* ---- context.c: where a timeline begins ---- */
 
+/* The policy that --bank is opened with; NULL: the one that it was saved with */
+const char *cb_bank_policy(const struct opts *o);
 /* Opens the session of a new timeline, which may hold tokens already: those of --bank, whose
  * options must not contradict, or what --bank-dir remembers of the prompt ids[*n]. What the prompt
  * shares with them is taken out of it. n_ctx 0: as the bank was saved, or the model's training

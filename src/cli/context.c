@@ -17,10 +17,7 @@ static int check_saved(const struct opts *o, const char *path, const json_t *ses
     static const struct {
         enum opt_id id;
         const char *key;
-    } list[] = { { ARG_POLICY, "policy" },
-                 { ARG_PREFILL, "prefill" },
-                 { ARG_TYPE_K, "type_k" },
-                 { ARG_TYPE_V, "type_v" } };
+    } list[] = { { ARG_PREFILL, "prefill" }, { ARG_TYPE_K, "type_k" }, { ARG_TYPE_V, "type_v" } };
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         const char *saved = json_string_value(json_object_get(session, list[i].key));
@@ -32,13 +29,21 @@ static int check_saved(const struct opts *o, const char *path, const json_t *ses
     return CB_OK;
 }
 
+const char *cb_bank_policy(const struct opts *o)
+{
+    return cb_opt_set(o, ARG_POLICY) ? cb_opt_text(o, ARG_POLICY) : NULL;
+}
+
 static int open_bank(const struct opts *o, struct engine *e, const char *path, int n_ctx)
 {
+    const char *policy = cb_bank_policy(o);
     const double start = cb_now_s();
     char *about;
     json_t *json;
     int rc;
 
+    if (cb_auto_is(policy))
+        return cb_usage("--policy auto: a saved bank has its policy; name one, or none");
     TRY(cb_bank_describe(path, &about));
     rc = cb_json_parse(about, strlen(about), path, &json);
     free(about);
@@ -48,7 +53,7 @@ static int open_bank(const struct opts *o, struct engine *e, const char *path, i
     TRY(rc);
     cb_session_close(e->session);
     e->session = NULL;
-    TRY(cb_session_load(e->model, path, n_ctx, &e->session));
+    TRY(cb_session_load_as(e->model, path, n_ctx, policy, &e->session));
     e->n_ctx = cb_session_n_ctx(e->session);
     cb_log_detail("bank: %s, %d tokens, opened in %.3f s", path, cb_session_len(e->session),
                   cb_now_s() - start);

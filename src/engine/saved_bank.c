@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "adopted_rows.h"
 #include "bank/mapped_files.h"
 #include "bank/pages.h"
 #include "base/err.h"
@@ -323,7 +324,35 @@ static int computed_here(const struct saved_bank *b, const struct cb_session *s)
     return same;
 }
 
-int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
+/* The file's area that a is, of rows or states -> a */
+static int fill_adopted(const struct saved_bank *b, struct cb_session *s, const struct area *a)
+{
+    for (int i = 0; i < b->file.n_area; i++)
+        if (is_of(&b->file.area[i], a) && (b->n_shared || b->file.area[i].from == a->from))
+            return fill_area(b, i, s, a);
+    return cb_fail(CB_EFORMAT, "%s: damaged: rows are missing", b->file.path);
+}
+
+static int fill_adopted_areas(const struct saved_bank *b, struct cb_session *s)
+{
+    struct area *a;
+    int n, err = CB_OK;
+
+    TRY(cb_session_areas(s, &a, &n));
+    for (int i = 0; !err && i < n; i++)
+        if (cb_adopts_area(&a[i]))
+            err = fill_adopted(b, s, &a[i]);
+    if (!err)
+        cb_session_wrote(s, a, n);
+    for (int i = 0; !err && i < n; i++)
+        note_mapped(s, &a[i]);
+    free(a);
+    return err;
+}
+
+/* counts: an empty session with the settings of the file, which takes its counts; s is another one,
+ * which shares rows with it, or the same */
+static int fill(const struct saved_bank *b, struct cb_session *counts, struct cb_session *s)
 {
     const char *layout;
     json_int_t peak, read;
@@ -332,16 +361,20 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
     TRY(described(b, cb_json_unpack(b->about, "{s:s, s:I, s:I}", "layout", &layout, "kv_peak_bytes",
                                     &peak, "kv_read_bytes", &read)));
     TRY(verify(b, s));
-    err = fill_counts(&b->file, s);
+    err = fill_counts(&b->file, counts);
+    if (!err && s != counts)
+        err = cb_session_adopt_counts(s, counts);
     if (!err)
-        err = check_shared(b, s);
+        err = check_shared(b, counts);
     if (!err)
-        err = fill_areas(b, s);
+        err = s == counts ? fill_areas(b, s) : fill_adopted_areas(b, s);
     if (!err)
         err = cb_session_check_areas(s);
     if (!err)
         err = own_blocks(layout, s);
-    if (!err && computed_here(b, s))
+    if (!err && s != counts)
+        err = cb_session_adopted(s);
+    if (!err && s == counts && computed_here(b, s))
         err = cb_saved_head_fill(&b->file, s);
     if (!err)
         err = cb_session_check_files(s);
@@ -349,6 +382,11 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
     s->bank.peak_bytes = (uint64_t)peak;
     s->bank.read_bytes = (uint64_t)read;
     return err ? cb_fail_in(err, b->file.path) : CB_OK;
+}
+
+int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
+{
+    return fill(b, s, s);
 }
 
 /* ---- loading one file ---- */
@@ -406,10 +444,34 @@ static int check_session(const char *path, const struct settings *a, const struc
     return CB_OK;
 }
 
-static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_session **out)
+/* A session of another policy in place of the empty one that has the settings of the file */
+static int load_as(const struct saved_bank *b, const struct settings *a, const char *policy,
+                   cb_session **out)
+{
+    struct cb_session_params p = a->params;
+    cb_session *s;
+    int err;
+
+    p.policy = policy;
+    TRY(cb_session_open((*out)->model, &p, &s));
+    if (cb_session_shares_rows(*out) && cb_session_shares_rows(s))
+        err = fill(b, *out, s);
+    else
+        err =
+            cb_fail(CB_EUNSUPPORTED,
+                    "%s: saved with policy %s, whose rows are not those of %s: policies that drop "
+                    "nothing (full, sieve, quest, omnikv) open each other's banks",
+                    b->file.path, a->params.policy, policy);
+    cb_session_close(err ? s : *out);
+    *out = err ? *out : s;
+    return err;
+}
+
+static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, const char *policy,
+                cb_session **out)
 {
     struct settings a = { .rotation = NULL };
-    int err;
+    int err, same;
 
     TRY(read_settings(b, &a));
     TRY(check_model(b->file.path, &a, m));
@@ -417,9 +479,10 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_se
         a.params.n_ctx = n_ctx;
     TRY(cb_session_open(m, &a.params, out));
     err = check_session(b->file.path, &a, *out);
+    same = !policy || !strcmp(policy, a.params.policy);
     if (!err)
-        err = cb_saved_fill(b, *out);
-    if (!err && computed_here(b, *out) && a.n_prefill_exact > 0 &&
+        err = same ? cb_saved_fill(b, *out) : load_as(b, &a, policy, out);
+    if (!err && same && computed_here(b, *out) && a.n_prefill_exact > 0 &&
         a.n_prefill_exact <= (*out)->bank.n_seen)
         (*out)->n_prefill_exact = a.n_prefill_exact;
     if (err) {
@@ -429,7 +492,8 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, cb_se
     return err;
 }
 
-int cb_session_load(cb_model *m, const char *path, int n_ctx, cb_session **out)
+int cb_session_load_as(cb_model *m, const char *path, int n_ctx, const char *policy,
+                       cb_session **out)
 {
     struct saved_bank *b;
     int err;
@@ -438,9 +502,14 @@ int cb_session_load(cb_model *m, const char *path, int n_ctx, cb_session **out)
     if (!m->dev)
         return cb_fail(CB_EARG, "session: the model was opened for its vocabulary alone");
     TRY(cb_saved_open(path, &b));
-    err = load(b, m, n_ctx, out);
+    err = load(b, m, n_ctx, policy, out);
     cb_saved_close(b);
     return err;
+}
+
+int cb_session_load(cb_model *m, const char *path, int n_ctx, cb_session **out)
+{
+    return cb_session_load_as(m, path, n_ctx, NULL, out);
 }
 
 /* ---- without a model ---- */

@@ -18,12 +18,17 @@ int cb_session_n_counts(const struct cb_session *s)
     return n + cb_states_n_counts(&s->bank.states);
 }
 
-void cb_session_counts(const struct cb_session *s, int32_t *out)
+static void timeline_counts(const struct cb_session *s, int32_t out[N_SESSION])
 {
     out[C_SEEN] = s->bank.n_seen;
     out[C_PROMPT_END] = s->bank.prompt_end;
     out[C_DECODING] = s->bank.decoding;
     out[C_MOST] = s->bank.n_most;
+}
+
+void cb_session_counts(const struct cb_session *s, int32_t *out)
+{
+    timeline_counts(s, out);
     out += N_SESSION;
     for (int l = 0; l < s->bank.n_layer; l++) {
         cb_store_counts(&s->bank.store[l], out);
@@ -53,6 +58,14 @@ static int set_session(struct cb_session *s, const int32_t *c)
     s->bank.decoding = c[C_DECODING];
     s->bank.n_most = c[C_MOST];
     return CB_OK;
+}
+
+int cb_session_adopt_timeline(struct cb_session *s, const struct cb_session *from)
+{
+    int32_t c[N_SESSION];
+
+    timeline_counts(from, c);
+    return set_session(s, c);
 }
 
 static int set_counts(struct cb_session *s, const int32_t *counts)

@@ -15,6 +15,8 @@ int cb_session_counts_seen(const int32_t *counts); /* tokens of the timeline */
  * session can only be closed. Locks a device that has memory of its own. CB_EFORMAT: the counts
  * contradict each other; CB_ENOMEM. */
 int cb_session_set_counts(struct cb_session *s, const int32_t *counts);
+/* The counts of the timeline alone, as another session has them; errors as above */
+int cb_session_adopt_timeline(struct cb_session *s, const struct cb_session *from);
 /* The areas in use, in a fixed order -> *out[*n]; the caller frees *out. CB_ENOMEM. */
 int cb_session_areas(const struct cb_session *s, struct area **out, int *n);
 /* Bytes that the first n tokens take of area a, which begins with them: rows and what stands beside

@@ -516,7 +516,7 @@ static int claims(const struct claim *c)
 
 const struct reader cb_reader_chooser = {
     .name = "everything, to choose for other layers",
-    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS,
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS | READ_SHARES,
     .claims = claims,
     CHOOSER_HOOKS,
 };
@@ -544,7 +544,7 @@ static int claims_chosen(const struct claim *c)
 
 const struct reader cb_reader_chosen = {
     .name = "what another layer chose",
-    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_SORTED,
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_SORTED | READ_SHARES,
     .claims = claims_chosen,
     .parts = chosen_parts,
     .read_bytes = chosen_bytes,

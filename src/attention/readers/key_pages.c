@@ -126,7 +126,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 const struct reader cb_reader_key_pages = {
     .name = "pages that bounds of keys find",
-    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD,
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD | READ_SHARES,
     .claims = claims,
     .open = open,
     .work_bytes = work_bytes,

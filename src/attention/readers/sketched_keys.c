@@ -159,7 +159,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 const struct reader cb_reader_sketched_keys = {
     .name = "slots that sketched keys find",
-    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES,
+    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES | READ_SHARES,
     .claims = claims,
     .open = open,
     .work_bytes = work_bytes,

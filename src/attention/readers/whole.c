@@ -47,6 +47,6 @@ uint64_t cb_whole_read_bytes(const struct attention *a, int l, int n, const stru
 const struct reader cb_reader_whole = {
     .name = "the whole store",
     .traits = READ_PLAIN | READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS |
-              READ_ANY_ORDER,
+              READ_ANY_ORDER | READ_SHARES,
     .read_bytes = cb_whole_read_bytes,
 };

@@ -120,11 +120,13 @@ static int finish(struct chat *c)
 /* The session of the saved bank, once more */
 static int reopen(struct chat *c)
 {
-    const int n_ctx = c->e.n_ctx;
+    const char *named = cb_opt_text(c->o, ARG_BANK); /* /load names others, with their policies */
+    const int n_ctx = c->e.n_ctx, is_named = named && !strcmp(named, c->bank.s);
 
     cb_session_close(c->e.session);
     c->e.session = NULL;
-    TRY(cb_session_load(c->e.model, c->bank.s, n_ctx, &c->e.session));
+    TRY(cb_session_load_as(c->e.model, c->bank.s, n_ctx, is_named ? cb_bank_policy(c->o) : NULL,
+                           &c->e.session));
     return cb_engine_sampling(c->o, &c->e);
 }
 
