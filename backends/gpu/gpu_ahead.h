@@ -6,7 +6,7 @@
 
 #include "gpu_mirror.h"
 
-/* The layer behind the one that begins now will read these runs whole. n 0: which rows it reads is
+/* The layer after the one that begins now will read these runs whole. n 0: which rows it reads is
  * not known. */
 void cb_gpu_rows_ahead(struct gpu *g, const struct kv_run *run, int n);
 void cb_gpu_rows_ahead_next(struct gpu *g); /* sends some of them, beside what is queued */

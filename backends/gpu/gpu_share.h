@@ -53,7 +53,7 @@ struct gpu_share {
 };
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
                       uint64_t rows, uint64_t more, struct gpu_share *out);
-/* The weights behind the first n_stay go to the CPU. */
+/* The weights after the first n_stay go to the CPU. */
 void cb_gpu_share_keep(struct gpu *g, int n_stay);
 
 #endif

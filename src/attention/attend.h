@@ -43,7 +43,7 @@ int cb_attend_forgets(const struct attention *a, int l);
 int cb_attend_chunk(const struct attention *a, int l);
 /* Does a method that evicts act on layer l? */
 int cb_attend_evicts(const struct attention *a, int l);
-/* Are layer l's rows those that a session of another policy can go on with? Also where it has a
+/* Are layer l's rows those that a session of another policy can continue with? Also where it has a
  * state instead. */
 int cb_attend_shares_rows(const struct attention *a, int l);
 /* How many of n slots are left when the last `keep` are seen: at the end of a prompt those, within

@@ -66,7 +66,7 @@ int cb_bank_file_verify(const struct bank_file *f, struct par *par);
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at);
 /* 1: the sizes and addresses allow mapping the file there instead */
 int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at);
-/* Does so; pages are copied when written to. The memory behind the area, up to the end of its page,
+/* Does so; pages are copied when written to. The memory after the area, up to the end of its page,
  * is overwritten. */
 int cb_bank_file_map(const struct bank_file *f, int i, size_t n, void *at);
 /* 0: the open file became shorter, or another one was written in its place */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* states.h - the state of layers that mix tokens without keys, all layers of a session together:
  * as it is now, as it was when the prompt in progress began, and checkpoints, from which a timeline
- * that is cut back goes on. Checkpoints stand at multiples of STATE_GRID tokens, where rows of keys
- * can be cut without a trace. */
+ * that is cut back continues. Checkpoints stand at multiples of STATE_GRID tokens, where rows of
+ * keys can be cut without a trace. */
 #ifndef STATES_H
 #define STATES_H
 

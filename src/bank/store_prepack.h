@@ -20,7 +20,7 @@ const void *cb_store_key_block(const struct store *s, int kv, int b, void *to);
 /* A store filled with blocks in panels of so many keys, which another instruction set prepacked
  * (device/prepacked.h): they become rows, and blocks of this device's own. */
 int cb_store_repack(struct store *s, struct device *d, int panel);
-/* The steps of `row` and of the rows behind it; NULL: there are none */
+/* The steps of `row` and of the rows after it; NULL: there are none */
 float *cb_store_steps(const struct store *s, int kv, int v, int row);
 /* Bytes of the steps of n prepacked rows of a head */
 uint64_t cb_store_step_bytes(const struct store *s, int n);

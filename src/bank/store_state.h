@@ -21,18 +21,18 @@ struct store {
     size_t row_k, row_v;   /* bytes of a slot's key, value */
     size_t head_k, head_v; /* bytes from one KV head to the next */
     uint8_t *k, *v;
-    int one_row;   /* 1: a slot's value is its key's row: v is k, and a row is stored once */
-    int *n;        /* [n_kv] slots in use */
-    int *rows;     /* [n_kv] rows in use: one for each slot, and the hole */
-    int *hole;     /* [n_kv] the row that the next token takes; -1: the row behind the last */
-    int *mixed;    /* [n_kv] 1: `row` says where each slot lies; 0: slot i lies in row i */
-    int32_t *row;  /* [n_kv][cap]; NULL until a head is first mixed */
-    int any_order; /* 1: attention may read rows in memory order */
-    int32_t *pos;  /* [n_kv][cap], or NULL: slot i holds position i in every head */
-    int *gap_lo, *gap_hi;     /* [n_kv] slots whose keys were dropped and whose values stay */
-    int dropped_at;           /* tokens fed when a slot was last dropped; 0: never */
-    int n_col;                /* float columns for each slot */
-    float *col;               /* [n_kv][n_col][cap] */
+    int one_row;          /* 1: a slot's value is its key's row: v is k, and a row is stored once */
+    int *n;               /* [n_kv] slots in use */
+    int *rows;            /* [n_kv] rows in use: one for each slot, and the hole */
+    int *hole;            /* [n_kv] the row that the next token takes; -1: the row after the last */
+    int *mixed;           /* [n_kv] 1: `row` says where each slot lies; 0: slot i lies in row i */
+    int32_t *row;         /* [n_kv][cap]; NULL until a head is first mixed */
+    int any_order;        /* 1: attention may read rows in memory order */
+    int32_t *pos;         /* [n_kv][cap], or NULL: slot i holds position i in every head */
+    int *gap_lo, *gap_hi; /* [n_kv] slots whose keys were dropped and whose values stay */
+    int dropped_at;       /* tokens fed when a slot was last dropped; 0: never */
+    int n_col;            /* float columns for each slot */
+    float *col;           /* [n_kv][n_col][cap] */
     struct kivi_store *kivi;  /* state of store_kivi.c; NULL: nothing is quantised */
     int rows_only;            /* 1: nothing is prepacked, even if the device could */
     int small_pages;          /* 1: cb_store_huge_pages() does nothing */

@@ -38,10 +38,10 @@ struct filter_set {
  * chooses. at[n_layer * n_layer]: recalls. Returns 0 if there is none. */
 int cb_filter_best(const double *at, int n_layer, int n_dense, struct filter_set *out);
 /* The same under the paper's conditions (section 5.1): up to three filters, fewer in shallow
- * models, the layer behind each reads everything too (wait=1), and a quarter of the layers reads
+ * models, the layer after each reads everything too (wait=1), and a quarter of the layers reads
  * everything at most. */
 int cb_filter_paper(const double *at, int n_layer, struct filter_set *out);
-/* Layers that read everything with this set, of which `wait` behind each filter do */
+/* Layers that read everything with this set, of which `wait` after each filter do */
 int cb_filter_dense(const struct filter_set *set, int n_layer, int wait);
 
 #endif

@@ -282,7 +282,7 @@ static int prompt(struct loop *lp, const int32_t *ids, int n)
                           : CB_OK;
     if (!rc && !lp->g->fed)
         cb_context_remember(lp->g->e);
-    if (!rc && lp->g->e->grammar) /* behind the prompt, which need not follow it */
+    if (!rc && lp->g->e->grammar) /* after the prompt, which need not follow it */
         rc = cb_sampler_set_grammar(lp->sampler, lp->g->e->model, lp->g->e->grammar);
     lp->gen->prompt_s = cb_now_s() - start;
     return rc;

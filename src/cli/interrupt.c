@@ -181,7 +181,7 @@ static void on_signal(int sig)
 
 static void catch_all(int first_flags)
 {
-    /* SA_RESTART: a write to a pipe that is full goes on; it has not failed */
+    /* SA_RESTART: a write to a pipe that is full continues; it has not failed */
     struct sigaction sa = { .sa_flags = 0 };
 
     asked = 0;

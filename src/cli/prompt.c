@@ -40,7 +40,7 @@ void cb_chat_choice_free(struct chat_choice *c)
     cb_buf_free(&c->file);
 }
 
-/* A file without a text is a mistake, unless a bank is something to go on from. */
+/* A file without a text is a mistake, unless a bank is something to continue from. */
 static int check_file(const struct opts *o, const struct buf *text)
 {
     return !text->n && cb_opt_set(o, ARG_FILE) && !cb_opt_set(o, ARG_BANK)
@@ -121,7 +121,7 @@ int cb_prompt_ids(const struct opts *o, const struct engine *e, int32_t **ids, i
     if (!rc)
         rc = cb_tokenize(e->model, in.s, in.n, CB_TOK_BOS | CB_TOK_SPECIAL, ids, n);
     cb_buf_free(&in);
-    if (!rc && *n == 0 && !cb_opt_set(o, ARG_BANK)) /* a bank is something to go on from */
+    if (!rc && *n == 0 && !cb_opt_set(o, ARG_BANK)) /* a bank is something to continue from */
         rc = from_nothing(e, ids, n);
     return rc;
 }

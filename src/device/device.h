@@ -264,7 +264,7 @@ struct device_memory {
     void (*wrote)(struct device *d, const void *from, size_t bytes); /* the host has, there */
     /* Attention of this feed will read the lists of these runs: rows that are not on the device
      * may come meanwhile. Rows that the feed will store by then are not among them. Runs without
-     * lists are all rows that the layer behind the one that begins now will read; n 0: some that
+     * lists are all rows that the layer after the one that begins now will read; n 0: some that
      * are not known. NULL: rows come when they are read. */
     void (*ahead)(struct device *d, const struct kv_run *run, int n);
     /* A prompt will multiply chunks of n_tok tokens by the weights of these layers: they and the
@@ -272,7 +272,7 @@ struct device_memory {
      * there. n_layer 0: no longer. */
     void (*weights_share)(struct device *d, const struct layer_weights *layer, int n_layer,
                           int n_tok, uint64_t rows);
-    /* The weights of the layer that comes behind that of the call before: they may come now. */
+    /* The weights of the layer that comes after that of the call before: they may come now. */
     void (*weights_ahead)(struct device *d, const struct weight *const *w, int n);
     /* What weights_share would lead to beside `more` bytes of work space that are still to come:
      * bytes of the weights that stay in the device's memory, and of what others are copied to */

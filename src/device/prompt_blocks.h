@@ -31,7 +31,7 @@ struct block_mass {
     int bits;              /* of sketched keys, 2 or 4; 0: the runs' keys are grouped */
     const uint8_t *sketch; /* KV head h's first block is at sketch + h * head_bytes */
     size_t head_bytes;
-    float *out;       /* columns behind a row's own block are 0 */
+    float *out;       /* columns after a row's own block are 0 */
     int n_row, n_col; /* blocks of the queries, and of all entries */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* adopted_rows.h - a session goes on with the rows that a session of another policy has stored.
+/* adopted_rows.h - a session continues with the rows that a session of another policy has stored.
  * Policies that drop and change nothing store the same rows; what they have beside them (sketches,
  * bounds of pages, choices) is made from the rows, or by the next token. */
 #ifndef ADOPTED_ROWS_H

@@ -16,7 +16,7 @@ struct feed_call {
 };
 
 /* Can these tokens be fed now? The context limits slots, not tokens: a policy that drops tokens can
- * go on for ever. */
+ * continue for ever. */
 int cb_feed_check(const struct cb_session *s, const int32_t *tokens, int n);
 /* Runs the body in the team of threads, with the device's lock held. Fails, as cb_device_lock()
  * does, when called from a callback. */

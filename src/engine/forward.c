@@ -98,7 +98,7 @@ static void rotations(struct cb_session *s, const struct rope *rope, int row, in
 
 /* ---- a feed of one session, a step at a time ---- */
 
-/* Asks the caller whether to go on. */
+/* Asks the caller whether to continue. */
 static int report(const struct cb_prefill *how, int64_t done, int64_t total)
 {
     if (how && how->progress && how->progress(how->progress_arg, done, total))

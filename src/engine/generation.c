@@ -11,7 +11,7 @@ struct loop {
     void *arg;
 };
 
-/* Generates one token. Returns 0: go on, 1: the token was the last one, 2: there is none. */
+/* Generates one token. Returns 0: continue, 1: the token was the last one, 2: there is none. */
 static int step(const struct loop *lp)
 {
     const int32_t id = cb_sampler_pick(lp->sampler, cb_session_logits(lp->session));

@@ -67,7 +67,7 @@ static int read_on(cb_session *s, const int32_t *tokens, int n, double spare_s)
     return left ? left : s->bank.n_seen < n;
 }
 
-/* The likeliest token, or -1: unsure, or none that the other model would go on from */
+/* The likeliest token, or -1: unsure, or none that the other model would continue from */
 static int32_t likeliest(const struct model_drafter *d)
 {
     const float *logits = cb_session_logits(d->s);

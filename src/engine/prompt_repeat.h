@@ -17,7 +17,7 @@ void cb_prompt_repeat_free(struct prompt_repeat *r);
 /* Tokens of the longest feed, and of all, that follow a prompt of n tokens; r may be NULL */
 int cb_prompt_repeat_room(const struct prompt_repeat *r, int n);
 int64_t cb_prompt_repeat_total(const struct prompt_repeat *r, int n);
-/* The feed that repeats the piece of prompt[n] behind its first `done` tokens, which were repeated;
+/* The feed that repeats the piece of prompt[n] after its first `done` tokens, which were repeated;
  * 0: the first piece. The piece is from..to-1 -> *token, which is r's until the next call; returns
  * the feed's length, 0 if there is no such piece. */
 int cb_prompt_repeat_feed(struct prompt_repeat *r, const int32_t *prompt, int n, int done,

@@ -154,7 +154,7 @@ int cb_session_extends(const struct cb_session *s);
 /* 1: tokens may be fed in pieces too, but layers drop what is outside their window: a place to
  * which the timeline is to come back must be copied when it is there */
 int cb_session_only_forks(const struct cb_session *s);
-/* Call before tokens behind the first n come or go: their rows are no longer those of the
+/* Call before tokens after the first n come or go: their rows are no longer those of the
  * snapshot. */
 void cb_session_keep_shared(struct cb_session *s, int n);
 /* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */

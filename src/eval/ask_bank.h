@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ask_bank.h - items that begin with a saved text go on from its bank. */
+/* ask_bank.h - items that begin with a saved text continue from its bank. */
 #ifndef ASK_BANK_H
 #define ASK_BANK_H
 

@@ -19,7 +19,7 @@ void cb_constraint_free(struct constraint *c); /* NULL is allowed */
 int cb_constraint_mask(struct constraint *c, const uint64_t **mask);
 /* 1: token id is allowed next; 0: it is not. Quicker than a mask for a few tokens */
 int cb_constraint_allows(struct constraint *c, int32_t id);
-/* The text goes on with token id. A failure is remembered for the next call above. */
+/* The text continues with token id. A failure is remembered for the next call above. */
 void cb_constraint_accept(struct constraint *c, int32_t id);
 
 #endif

@@ -19,7 +19,7 @@ int cb_decimal_compare(const struct decimal *a, const struct decimal *b); /* < 0
 int cb_decimal_is_whole(const struct decimal *d);
 /* Digits in front of the point, at least one */
 int cb_decimal_whole_digits(const struct decimal *d);
-/* Digits behind the point */
+/* Digits after the point */
 int cb_decimal_fraction_digits(const struct decimal *d);
 /* Digit i of |d|, counted from the first of the whole_digits */
 int cb_decimal_digit(const struct decimal *d, int i);

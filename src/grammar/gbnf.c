@@ -311,7 +311,7 @@ static int sequence(struct gbnf *g, int *x)
     return CB_OK;
 }
 
-/* A line that begins with | goes on with the rule above. */
+/* A line that begins with | continues with the rule above. */
 static int another(struct gbnf *g)
 {
     const char *s = g->s;

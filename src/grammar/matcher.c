@@ -2,9 +2,9 @@
 /* matcher.c - a pushdown automaton over bytes that follows all ways to read a text at once.
  *
  * A way is an instruction and a stack of places to return to. Stacks share what they have in
- * common: a stack node is the list of all (instruction, node) at which a rule's callers go on, so
- * ways whose rules began at the same byte are followed once (as in Earley's algorithm). A state is
- * the list of (instruction, node) that wait for a byte. Lists are numbered by content, and the
+ * common: a stack node is the list of all (instruction, node) at which a rule's callers continue,
+ * so ways whose rules began at the same byte are followed once (as in Earley's algorithm). A state
+ * is the list of (instruction, node) that wait for a byte. Lists are numbered by content, and the
  * step from a state by a class of bytes is remembered, so a state that was seen before costs a
  * look-up. There is no left recursion, so a new node only refers to older ones. */
 #include "matcher.h"

@@ -10,7 +10,7 @@
 enum inst_op {
     OP_END,   /* the whole text may end here; instruction 0 alone */
     OP_SET,   /* one byte of set `arg` */
-    OP_SPLIT, /* go on at `next` and at `arg` */
+    OP_SPLIT, /* continue at `next` and at `arg` */
     OP_CALL,  /* rule `arg`, then `next` */
     OP_RET,   /* the rule is complete */
     OP_JUMP,

@@ -201,7 +201,7 @@ static int rule_of(struct schema *s, struct sval *v, int *rule)
 
 /* ---- the frame ---- */
 
-/* Space and numbers are bounded, or a model could go on with them for ever. \u0000 and halves of
+/* Space and numbers are bounded, or a model could continue with them for ever. \u0000 and halves of
  * surrogate pairs are left out, as many readers of JSON refuse them. */
 static const char frame[] =
     "space ::= (\" \" | \"\\n\" [ \\t]{0,20})?\n"

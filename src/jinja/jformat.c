@@ -27,7 +27,7 @@ static size_t number(const struct jstr *s, size_t i, int *out)
     return i;
 }
 
-/* After a '%'; returns where the text goes on */
+/* After a '%'; returns where the text continues */
 static size_t read_spec(const struct jstr *s, size_t i, struct spec *f)
 {
     size_t n = 0;

@@ -10,7 +10,7 @@ int cb_jto_str(struct jrun *r, const struct jv *v, struct jv *out);
 int cb_jrepr(struct jout *o, const struct jv *v); /* Python's repr() */
 
 struct json_form {
-    struct jstr item, key; /* separators behind an element and behind a key */
+    struct jstr item, key; /* separators after an element and after a key */
     struct jstr indent;
     int lines;     /* 1: an element a line */
     int sort_keys; /* 1: dicts in the order of their keys */

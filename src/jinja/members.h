@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* members.h - what stands behind a dot or between brackets. */
+/* members.h - what stands after a dot or between brackets. */
 #ifndef MEMBERS_H
 #define MEMBERS_H
 

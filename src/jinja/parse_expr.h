@@ -32,7 +32,7 @@ int cb_jparse_expr(struct parser *p, struct node **out); /* one, with if and els
 int cb_jparse_tuple(struct parser *p, int if_else, struct node **out);
 /* A name, a tuple of names, or namespace.attribute, to assign to */
 int cb_jparse_target(struct parser *p, int attribute, struct node **out);
-/* The filters behind `in`, the first one without its '|' if `bare` */
+/* The filters after `in`, the first one without its '|' if `bare` */
 int cb_jparse_filters(struct parser *p, struct node *in, int bare, struct node **out);
 
 #endif

@@ -24,7 +24,7 @@ enum unrotated {
     NOPE_ALL
 };
 
-/* Where norms stand: in front of the blocks, behind them (of what a block adds), or both */
+/* Where norms stand: in front of the blocks, after them (of what a block adds), or both */
 enum norm_places { NORMS_BEFORE, NORMS_BOTH, NORMS_BEHIND };
 
 /* Attention and feed-forward read the same residual stream */
@@ -201,7 +201,8 @@ struct hparams {
     struct selector_params selector; /* n_head 0: there is none */
     struct compress_params compress;
     int one_row; /* 1: a token's key and value are one stored row */
-    int window;  /* of layers that have one: a query sees so many last tokens; 0: no layer has */
+    int window;  /* of layers that have one: a query sees the last `window` tokens; 0: no layer has
+                  */
     int chunked; /* 1: it sees those of the last tokens that are in its own chunk of `window` */
     int n_shared_kv; /* the last layers, which have no keys and values of their own */
     int parallel;    /* 1: attention and feed-forward read the same residual stream */
@@ -347,7 +348,7 @@ struct latent {
 struct selector {
     enum selects selects;
     int ratio; /* tokens of a block, of SELECTS_MEANS */
-    int back;  /* > 0: it has no matrices, and the choice of the layer so many before it is read */
+    int back;  /* > 0: it has no matrices, and the choice of the layer `back` before it is read */
     struct weight q;     /* [n_head*hd][low or n_embd] of the queries' own projection, or of x */
     struct weight k;     /* [hd][n_embd] */
     struct weight weigh; /* [n_head][n_embd] weights of the index heads; raw NULL = none */
@@ -426,7 +427,7 @@ struct layer {
     int n_kv, hd;             /* KV heads, 0 = it stores no keys and values; head_dim */
     int n_ff;                 /* of its own feed-forward network */
     int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
-    int kv_back;              /* it reads the keys and values of the layer so many before it */
+    int kv_back;              /* it reads the keys and values of the layer `kv_back` before it */
     int lends;                /* 1: later layers read its keys and values */
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
     struct norm attn_norm, ffn_norm;           /* of what blocks read */

@@ -3,7 +3,7 @@
  * region wakes them.
  *
  * A region ends for the calling thread when its body ends, so a thread that has lost its core holds
- * nobody up. A thread that still serves then notices the end, or goes on in the next region. */
+ * nobody up. A thread that still serves then notices the end, or continues in the next region. */
 #include "team.h"
 
 #include <pthread.h>

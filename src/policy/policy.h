@@ -100,8 +100,8 @@ struct cross_layer_plan {
 struct sketch_plan {
     int bits;            /* 2 or 4 of a sketched key; 0: not by sketched keys */
     int half;            /* 1: with bits: half of the channels are scored */
-    int page;            /* > 0: by bounds of pages of so many slots */
-    int columns;         /* > 0: by partial keys of so many columns; all three 0: by none */
+    int page;            /* > 0: by bounds of pages of `page` slots */
+    int columns;         /* > 0: by partial keys of `columns` columns; all three 0: by none */
     float alpha;         /* with columns: logits so far below the largest are near it */
     enum by_heads heads; /* with page: PER_KV_HEAD_MEAN or _MAX of the query heads' bounds, or a
                             choice for each of them, EACH_HEAD */
@@ -113,7 +113,7 @@ struct sketch_plan {
 };
 
 /* A layer whose queries see the last `local` tokens at their distances, and all others at the
- * distance local - 1: the first `sink`, and of the blocks of tokens behind them the k that fit
+ * distance local - 1: the first `sink`, and of the blocks of tokens after them the k that fit
  * best. A block is represented, in each query head, by the mean of its `reps` keys that had the
  * largest softmax weights while they were near, summed over queries in the query head's column. A
  * representative's product with the query is summed over all query heads. */
@@ -123,8 +123,8 @@ struct far_plan {
     int chunk; /* tokens of a prompt that choose by their mean query; its last token is alone */
 };
 
-/* When the first prompt has gone through all layers, it is fed again, behind a request to repeat
- * it, in pieces of so many tokens: to what is kept, these feeds add nothing. A query of them weighs
+/* When the first prompt has gone through all layers, it is fed again, after a request to repeat
+ * it, in pieces of n tokens: to what is kept, these feeds add nothing. A query of them weighs
  * the first `sink` slots, its piece's, and the repetition up to itself. A slot's score, its largest
  * weight for any query of any query head of the KV head, is left in column 0 and goes to compact().
  * In every row, or in none; with late, and without `score`. */
@@ -158,7 +158,7 @@ enum roll {
     ROLL_RUNS,    /* they are a run of first tokens and a run of last ones */
     ROLL_COMPACT, /* any; all KV heads hold the same number */
     /* No: the last prompt_window tokens are at their true positions, and the first prompt_sink ones
-     * as if they were prompt_window away, in the prompt and behind it */
+     * as if they were prompt_window away, in the prompt and after it */
     ROLL_CLAMPED
 };
 
@@ -180,8 +180,8 @@ struct layer_plan {
      * prompt_window, itself included. With rolling, distances to the first tokens are at most those
      * of prompt_sink + prompt_window adjacent tokens */
     int prompt_window, prompt_sink;
-    int drop_every; /* > 0: compact() is called after every so many tokens of a prompt too, with the
-                       scores of their queries */
+    int drop_every; /* > 0: compact() is called after every drop_every tokens of a prompt too, with
+                       the scores of their queries */
     int late;       /* 1 = at the end of a prompt, compact() waits for all layers */
     int narrows;    /* 1: pass() says which tokens of a prompt the next layers compute */
 };
@@ -199,14 +199,14 @@ enum block_rule { BLOCKS_NONE, BLOCKS_BY_ANTIDIAGONALS, BLOCKS_BY_SKETCHES, BLOC
 enum pattern { PATTERN_BEST, PATTERN_A_SHAPE, PATTERN_VERTICAL_SLASH, PATTERN_BLOCK_SPARSE };
 struct block_plan {
     enum block_rule rule;
-    int stride;  /* antidiagonals: a query in so many meets a key, 4, 8 or 16; sketches: a query in
-                    so many is estimated */
+    int stride;  /* antidiagonals: one query in `stride` meets a key, 4, 8 or 16; sketches: one
+                    in `stride` is estimated */
     int bits;    /* of sketched keys, 2 or 4 */
     double keep; /* share of the estimate that the blocks read hold; 1: all are read */
-    int last;    /* not patterns: queries among so many last tokens of a prompt read all blocks */
-    int sample;  /* not patterns: one in so many tokens of the other blocks is read, with the weight
-                    of all; a power of 2 to 128; 0: none */
-    int n_upper; /* not patterns: in the model's last so many layers the first block, a query's own
+    int last;    /* not patterns: queries among the `last` tokens of a prompt read all blocks */
+    int sample; /* not patterns: one in `sample` tokens of the other blocks is read, with the weight
+                   of all; a power of 2 to 128; 0: none */
+    int n_upper; /* not patterns: in the model's last n_upper layers the first block, a query's own
                     and the one before it are read, and nothing else */
     /* Patterns */
     enum pattern pattern;

@@ -31,7 +31,7 @@ static json_t *whole(struct completion *t)
 
 static const struct dialect dialect = { .whole = whole, .call_prefix = "" };
 
-/* The conversation that begins with the messages and goes on with a user who says `word` */
+/* The conversation that begins with the messages and continues with a user who says `word` */
 static int prompt_with(const struct completion *t, json_t *messages, const char *word,
                        struct chat_prompt *p)
 {

@@ -109,7 +109,7 @@ static const struct dialect dialect = {
 
 /* ---- prompts ---- */
 
-/* A text, or a token id, behind what the prompt has so far */
+/* A text, or a token id, after what the prompt has so far */
 static int add_part(struct completion *t, const json_t *v, size_t i)
 {
     const int n_vocab = cb_n_vocab(t->s->m.model);
@@ -166,7 +166,7 @@ void cb_api_completion(struct exchange *x)
     cb_api_answer(x, &dialect, NULL, read_completion);
 }
 
-/* prompt: what the current line has so far, behind input_prefix */
+/* prompt: what the current line has so far, after input_prefix */
 static int read_infill(struct completion *t, const json_t *r)
 {
     const char *prefix = NULL, *suffix = NULL, *prompt = "";

@@ -205,7 +205,7 @@ static int common(const struct document *a, const struct document *b)
     return n;
 }
 
-/* Reads a document behind what it has in common with the one before: the query, at least. */
+/* Reads a document after what it has in common with the one before: the query, at least. */
 static int rank(struct ranking *r, int i)
 {
     const struct own_reading reading = { r->x->s, r->x->gone, r->x->gone_arg };

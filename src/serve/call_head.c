@@ -118,7 +118,7 @@ static enum call_head_status take_args(struct at *a, struct call_head *out)
     return got;
 }
 
-/* The value of a key. HEAD_WHOLE: go on behind it */
+/* The value of a key. HEAD_WHOLE: continue after it */
 static enum call_head_status take_value(struct at *a, const char *key, struct call_head *out)
 {
     const enum key is = key_of(key);
@@ -165,7 +165,7 @@ static enum call_head_status take_key(struct at *a, char *key, size_t cap)
     return a->i == a->n ? HEAD_MORE : HEAD_WHOLE;
 }
 
-/* A member, or the end of an object. HEAD_WHOLE: go on behind it */
+/* A member, or the end of an object. HEAD_WHOLE: continue after it */
 static enum call_head_status take_member(struct at *a, struct call_head *out)
 {
     enum call_head_status got;

@@ -16,7 +16,7 @@ enum call_head_status {
     HEAD_NONE,  /* it is no call */
     HEAD_ARGS,  /* the arguments begin at args, and the name is known */
     HEAD_WHOLE, /* the object has ended: args and n_args are its arguments, n_args = 0: it has none;
-                   `end`: behind it */
+                   `end`: after it */
 };
 
 struct call_head {

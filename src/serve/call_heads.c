@@ -256,7 +256,7 @@ static enum calls_status tag_head(struct calls *c, struct call_text *t)
     return cb_call_stage(c, CALL_PARAMS);
 }
 
-/* <name>NAME</name><arguments>{...}: t stands behind the first tag. */
+/* <name>NAME</name><arguments>{...}: t stands after the first tag. */
 static enum calls_status tagged_name(struct calls *c, struct call_text *t)
 {
     static const char *const args[] = { "<arguments>", "<parameters>", "<args>", "<input>" };

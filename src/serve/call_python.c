@@ -103,7 +103,7 @@ enum calls_status cb_call_python(struct calls *c, struct call_text *t, const cha
 
 /* ---- f{x:1} ---- */
 
-/* A string in its marks becomes JSON; t stands behind the first mark. 0: it has not ended */
+/* A string in its marks becomes JSON; t stands after the first mark. 0: it has not ended */
 static int marked_string(struct call_text *t, const char *mark, struct buf *out)
 {
     const size_t end = cb_call_find(t, mark);

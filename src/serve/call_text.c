@@ -44,7 +44,7 @@ const struct call_form cb_call_forms[CALL_FORMS] = {
 const struct call_form cb_call_alone = { "", "", 1 };
 const struct call_form cb_call_given = { "", "<|call|>", 0 };
 
-/* What may stand behind single calls within a form */
+/* What may stand after single calls within a form */
 static const char *const after_call[] = {
     "<｜tool▁call▁end｜>",
     "<|tool_call_end|>",

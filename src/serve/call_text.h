@@ -38,7 +38,7 @@ struct calls {
     const struct call_form *form;
     int stage, n, in_list;
     int wrapped; /* the list is a member of an object */
-    int lines; /* calls of the kind f(x=1), one a line */
+    int lines;   /* calls of the kind f(x=1), one a line */
     struct json_scan scan;
     int depth; /* objects that hold the arguments */
     /* parameters in tags: */
@@ -59,10 +59,10 @@ struct call_text {
 enum { CALL_HEAD, CALL_GIVEN, CALL_ARGS, CALL_RAW, CALL_REST, CALL_PARAMS, CALL_VALUE, CALL_GAP };
 
 int cb_call_at(struct call_text *t, const char *mark);   /* 1: t stands before the mark */
-int cb_call_skip(struct call_text *t, const char *mark); /* the same, and goes behind it */
+int cb_call_skip(struct call_text *t, const char *mark); /* the same, and goes after it */
 int cb_call_skip_any(struct call_text *t, const char *const *marks, int n);
 void cb_call_blanks(struct call_text *t);
-/* A mark that may stand behind single calls */
+/* A mark that may stand after single calls */
 int cb_call_skip_after(struct call_text *t);
 int cb_call_is_name(char c);
 /* Where the mark begins at or after t->i, or t->n */

@@ -91,7 +91,7 @@ static enum calls_status raw_arguments(struct calls *c, struct call_text *t)
     return cb_call_stage(c, CALL_GAP);
 }
 
-/* What stands behind the arguments in their object */
+/* What stands after the arguments in their object */
 static enum calls_status rest(struct calls *c, struct call_text *t)
 {
     enum json_scan_status status;
@@ -179,7 +179,7 @@ static enum calls_status step(struct calls *c, struct call_text *t)
     }
 }
 
-/* Code behind a call in its fence is none of the answer's. */
+/* Code after a call in its fence is none of the answer's. */
 static enum calls_status to_the_fence(struct call_text *t, int *stage)
 {
     const size_t end = cb_call_find(t, "```");

@@ -210,7 +210,7 @@ static int add_said(const struct server *s, const char *text, int marks, struct 
     return rc;
 }
 
-/* The assistant's last message behind the template's opening of its turn */
+/* The assistant's last message after the template's opening of its turn */
 static int add_unfinished(const struct server *s, const json_t *m, struct chat_prompt *p)
 {
     const char *text = json_string_value(json_object_get(m, "content"));

@@ -251,7 +251,7 @@ static void remember(struct choice *c)
             t->s->transcripts,
             json_string_value(json_object_get(json_array_get(c->calls, 0), "id")), c->all.s);
     if (!t->text || j->end.stop >= 0 || !c->all.n)
-        return; /* behind a stop text, the tokens are more than the text */
+        return; /* after a stop text, the tokens are more than the text */
     ids = cb_calloc((size_t)(t->order.n + j->n_out), sizeof *ids);
     if (!ids)
         return;

@@ -123,7 +123,7 @@ static int put(const struct prompt *p, int32_t mark, const char *text, int flags
     return err;
 }
 
-/* A file's name and text behind its mark; without a mark, a line of comment parts it. */
+/* A file's name and text after its mark; without a mark, a line of comment parts it. */
 static int put_file(const struct prompt *p, int32_t mark, const char *name, const char *text)
 {
     struct buf b = { 0 };

@@ -87,7 +87,7 @@ static int open_job(struct job *j, cb_model *model)
     TRY(cb_detokenizer_new(model, 0, &j->detok));
     for (int i = 0; i < o->n; i++)
         cb_sampler_accept(j->sampler, o->ids[i]);
-    if (o->grammar) /* behind the prompt, which need not follow it */
+    if (o->grammar) /* after the prompt, which need not follow it */
         TRY(cb_sampler_set_grammar(j->sampler, model, o->grammar));
     if (!o->n_bias && !o->ignore_end)
         return CB_OK;

@@ -105,8 +105,8 @@ void cb_group_free(struct job_group *g);
 
 /* ---- the engine's side ---- */
 
-/* Samples a token from logits[n_vocab] and takes its text. 1: go on with *id; 0: the job ends, with
- * end.reason set, and *id was not wanted. */
+/* Samples a token from logits[n_vocab] and takes its text. 1: continue with *id; 0: the job ends,
+ * with end.reason set, and *id was not wanted. */
 int cb_job_sample(struct job *j, cb_model *model, const float *logits, int32_t *id);
 /* Moves what was made to where the client sees it; under the lock. */
 void cb_job_publish(struct job *j);

@@ -133,7 +133,7 @@ static void unload(struct model_shelf *s, int i)
     p->state = SHELF_UNLOADED;
 }
 
-/* Waits until something changes, or it is time to ask the client. 1: go on waiting */
+/* Waits until something changes, or it is time to ask the client. 1: continue waiting */
 static int wait(struct model_shelf *s, int (*gone)(void *arg), void *gone_arg)
 {
     const struct timespec until = cb_clock_in(poll_s);

@@ -9,7 +9,7 @@
 
 /* ids[n] -> out[n], with the n_top likeliest tokens in each place; out[0] is left as it is: nothing
  * comes before it. Computed by this thread, in a session of its own with policy full, while answers
- * go on. CB_ECANCEL: gone() said so, or the server goes down. */
+ * continue. CB_ECANCEL: gone() said so, or the server goes down. */
 int cb_prompt_logprobs(struct server *s, const int32_t *ids, int n, int n_top,
                        int (*gone)(void *arg), void *gone_arg, struct job_token *out);
 

@@ -8,7 +8,7 @@
 
 enum state {
     BEGINS,  /* nothing but white space so far */
-    RESUMES, /* the same behind a thought */
+    RESUMES, /* the same after a thought */
     TEXT,
     THOUGHT,
     CALL,
@@ -146,7 +146,7 @@ static int begins(struct reply *r, int ended)
     if (tool < 0 && !ended)
         return 0;
     if (r->state == RESUMES || (r->tools && n))
-        drop(r, at); /* the blank lines behind a thought, and before a call */
+        drop(r, at); /* the blank lines after a thought, and before a call */
     r->state = TEXT;
     if (tool > 0 || (r->tools && n && strchr("{[", *r->held.s)))
         open_call(r, 0, &cb_call_alone);

@@ -181,7 +181,7 @@ static const char *model_name(const struct exchange *x)
     return json_is_string(v) ? json_string_value(v) : x->model;
 }
 
-/* The entry of that name; Ollama's clients put a tag behind it. */
+/* The entry of that name; Ollama's clients put a tag after it. */
 static int find_model(const struct exchange *x, const char *name)
 {
     static const char tag[] = ":latest";

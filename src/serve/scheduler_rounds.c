@@ -348,7 +348,7 @@ static int is_full(const struct slot *at)
     return len >= cb_session_n_ctx(at->session);
 }
 
-/* Samples the next token of each answer; those that go on make the batch. Returns its size. */
+/* Samples the next token of each answer; those that continue make the batch. Returns its size. */
 static int sample_all(struct scheduler *s)
 {
     int n = 0;
@@ -432,7 +432,7 @@ static int is_fed(const struct slot *at, int n)
     return n > 1 && cb_session_len(at->session) == j->group->order.n + j->n_made;
 }
 
-/* Returns how many answers go on. */
+/* Returns how many answers continue. */
 static int fail_batch(struct scheduler *s, int n, int status)
 {
     int left = 0;
@@ -449,7 +449,7 @@ static int fail_batch(struct scheduler *s, int n, int status)
     return left;
 }
 
-/* One token of each answer. Returns how many answers go on. */
+/* One token of each answer. Returns how many answers continue. */
 static int decode(struct scheduler *s)
 {
     const int n = sample_all(s);
@@ -505,7 +505,7 @@ static void prompt_read(struct scheduler *s, const struct slot *at)
     j->times.read = cb_now_s();
     s->stats.prompt_tokens += (uint64_t)(j->group->order.n - j->n_cached);
     pthread_mutex_unlock(&s->lock);
-    s->look = 1; /* others may go on from here */
+    s->look = 1; /* others may continue from here */
 }
 
 /* Steps of prompts until the next tokens are due. writing: answers that wait for them. Without any,

@@ -13,7 +13,7 @@ struct scheduler {
     pthread_cond_t work, over; /* there are orders; the thread has ended */
     int has_ended;
     struct job *inbox;
-    int stopping; /* 1: no more orders; 2: what goes on is cancelled */
+    int stopping; /* 1: no more orders; 2: what runs is cancelled */
     struct scheduler_stats stats;
     struct slot_view *view; /* [slots.n] */
     /* ---- the engine's ---- */

@@ -334,7 +334,7 @@ void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last)
     to->begun = at->begun;
 }
 
-/* A folder takes a prompt that goes on from whole blocks of another one. Where much is to be read
+/* A folder takes a prompt that continues from whole blocks of another one. Where much is to be read
  * anyway, the rest of a block is read again for that. */
 static int whole_blocks(const struct session_pool *s, const struct job *j, int n)
 {

@@ -151,7 +151,7 @@ static int set_text(json_t *m, struct buf *text)
     return !j || json_object_set_new(m, "content", j) ? no_memory() : CB_OK;
 }
 
-/* Adds a text behind m's own, with a blank line between */
+/* Adds a text after m's own, with a blank line between */
 static int add_text(json_t *m, const char *s)
 {
     struct buf all = { 0 };

@@ -20,7 +20,7 @@ int cb_tok_n_vocab(const struct tok *t);
 int32_t cb_tok_bos(const struct tok *t); /* -1 = none */
 int32_t cb_tok_eos(const struct tok *t);
 int cb_tok_add_bos(const struct tok *t); /* the model asks for BOS in front */
-/* 1: encoding puts a space in front of the text (and behind every special token), so decoding a
+/* 1: encoding puts a space in front of the text (and after every special token), so decoding a
  * whole text removes one from its front. */
 int cb_tok_space_prefix(const struct tok *t);
 int cb_tok_is_end(const struct tok *t, int32_t id); /* EOS, EOT, EOM and other ends of a turn */

@@ -180,7 +180,7 @@ struct pass {
 
 static void go_on(struct pass *x, int stage);
 
-/* A strip's keys at[], with these sums, go on to a stage if they reach its floor. */
+/* A strip's keys at[], with these sums, continue to a stage if they reach its floor. */
 static void hold(struct pass *x, int stage, const struct strips *strip, const int32_t *at,
                  const float *sum, const float *step)
 {

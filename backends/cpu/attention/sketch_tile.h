@@ -62,7 +62,7 @@ INLINE size_t group_bytes(const struct shape *s)
     return (size_t)cb_sketch_pad(s->hd) * 4 * (size_t)s->bits;
 }
 
-/* Prefetches what lies two blocks behind x, where the CPU's own prefetchers do not look: they stop
+/* Prefetches what lies two blocks after x, where the CPU's own prefetchers do not look: they stop
  * at the end of a page, and a block is about as long. A core waits for few lines at once, so
  * scan_tile() asks for some with each piece that it multiplies. */
 INLINE void prefetch(const struct shape *s, const uint8_t *x, size_t bytes)

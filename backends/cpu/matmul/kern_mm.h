@@ -14,7 +14,7 @@
  * f16 d, f16 dmin, then u8 scale and u8 min a block (Q4_K, Q5_K); f16 d (64 bytes), then i8 scale
  * for each 16 columns (Q6_K). The other forms of scales stand at enum mm_scale. Codes of some types
  * are places in a table of signed bytes. Float types are [n_in][16]; BF16, where the ISA has
- * `halve`, is [n_in / 4][16 rows][4 columns], with zeros behind the last column.
+ * `halve`, is [n_in / 4][16 rows][4 columns], with zeros after the last column.
  *
  * Activations come in tiles of `width` tokens. Quantised, a record a block: i8 q[width][32], f32
  * d[width], f32 d * sum(q), i32 -sum(q), i32 -sum(q[0..15]), i32 -sum(q[16..31]). Plain: f32
@@ -195,7 +195,7 @@ static inline size_t mm_rec_bytes(int width)
     return (size_t)width * 52;
 }
 
-/* Numbers, also those behind the last column, that make whole fours */
+/* Numbers, also those after the last column, that make whole fours */
 static inline size_t mm_fours(int n_in)
 {
     return ((size_t)n_in + 3) & ~(size_t)3;

@@ -19,7 +19,7 @@ struct input {
     struct chat *c;
     struct terminal t;
     struct line_reader r;
-    int more;       /* 1: the message goes on in the next line */
+    int more;       /* 1: the message continues in the next line */
     int percent;    /* of the documents, as the prompt shows it */
     int interrupts; /* on empty lines, one after the other */
     int failed;     /* 1: a message of a pipe had no answer */

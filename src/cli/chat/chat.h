@@ -38,11 +38,11 @@ struct chat {
     struct place *before;   /* [n] the timeline before each message */
     size_t *n_doc;          /* [n] bytes of documents at the beginning of each message */
     int n;
-    struct buf docs; /* documents in front of the next message, with a blank line behind each */
+    struct buf docs; /* documents in front of the next message, with a blank line after each */
     struct buf first_docs; /* those of the command line */
 
     struct buf fed;     /* the text of the conversation that the timeline has, [here.fed] */
-    struct place here;  /* behind it; there may be more tokens, which are of use if they match */
+    struct place here;  /* after it; there may be more tokens, which are of use if they match */
     int base;           /* tokens of a saved bank in front of the conversation */
     int fresh_bank;     /* 1: it is not known yet whether the bank is a part of the conversation */
     int ready;          /* length of the timeline whose logits are at hand, or -1 */
@@ -85,7 +85,7 @@ int cb_messages_document(struct buf *docs, const char *path);
 
 /* ---- timeline.c: what the session holds ---- */
 
-/* Feeds what the conversation has and the session lacks. *all: its text; ids[*n]: its tokens behind
+/* Feeds what the conversation has and the session lacks. *all: its text; ids[*n]: its tokens after
  * c->here. The caller frees both. TURN_STOPPED: Ctrl-C; the work is kept, and another call goes
  * on with it. */
 int cb_timeline_feed(struct chat *c, char **all, int32_t **ids, int *n, struct generation *gen);

@@ -266,7 +266,7 @@ static int is_folder(const char *folder, const char *name)
     return n > 0 && (size_t)n < sizeof path && !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-/* Files whose path begins as typed; *from moves behind the last slash. */
+/* Files whose path begins as typed; *from moves after the last slash. */
 static void offer_files(const char *typed, size_t *from, struct buf *list)
 {
     const char *slash = strrchr(typed, '/'), *name = slash ? slash + 1 : typed;

@@ -59,7 +59,7 @@ static int emit(void *arg, const char *s, size_t n)
 }
 
 /* What the timeline holds after an answer. Where it lacks tokens of the answer, or has more than
- * its text, the next turn compares the tokens behind the prompt. */
+ * its text, the next turn compares the tokens after the prompt. */
 static int note_answer(struct chat *c, const char *all, int n, const struct generation *gen)
 {
     const int len = cb_session_len(c->e.session), prompt = c->here.at + n;
@@ -334,7 +334,7 @@ int cb_chat_add_file(struct chat *c, const char *path)
     return rc;
 }
 
-/* The conversation goes on in another session. */
+/* The conversation continues in another session. */
 int cb_chat_policy(struct chat *c, const char *policy, int n_ctx)
 {
     cb_session *old = c->e.session;

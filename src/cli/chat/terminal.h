@@ -11,7 +11,7 @@ enum {
     KEY_END = -1,       /* no more input, or a signal that ends the program */
     KEY_INTERRUPT = -2, /* Ctrl-C */
     KEY_REDRAW = -3,    /* the prompt has another text, or the screen another size */
-    KEY_RESUMED = -4    /* the program was stopped (Ctrl-Z) and goes on */
+    KEY_RESUMED = -4    /* the program was stopped (Ctrl-Z) and continues */
 };
 
 /* Keys are not echoed and come one by one, also while an answer is printed: the kernel would cut a

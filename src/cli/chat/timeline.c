@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* timeline.c - what the session of a conversation holds. The tokens of a conversation are compared
  * with those in the session, and only what is missing goes through the model: after /undo, after a
- * prompt that was stopped, behind documents that were read ahead. Generated text is not tokenized
+ * prompt that was stopped, after documents that were read ahead. Generated text is not tokenized
  * again. */
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +130,7 @@ static int reopen(struct chat *c)
     return cb_engine_sampling(c->o, &c->e);
 }
 
-/* Back to an empty conversation: behind the saved bank, if there is one. */
+/* Back to an empty conversation: after the saved bank, if there is one. */
 int cb_timeline_empty(struct chat *c)
 {
     cb_timeline_cancel(c);
@@ -153,7 +153,7 @@ static void place_bank(struct chat *c, const int32_t *ids, int n)
     c->here.at = c->base;
 }
 
-/* The text of msg[n_msg], and its tokens behind c->here */
+/* The text of msg[n_msg], and its tokens after c->here */
 static int tokens(struct chat *c, const struct cb_message *msg, int n_msg, char **all,
                   int32_t **ids, int *n)
 {

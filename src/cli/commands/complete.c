@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* complete.c - ctxbank complete: what may stand where the cursor is, for the completion of shells.
  *
- * The operands are the words of the command line behind the program's name; the last one is the
+ * The operands are the words of the command line after the program's name; the last one is the
  * word at the cursor, which may be empty. The first line of the answer is "words", or, where a file
- * is asked for, "files N SUFFIX" or "folders N": the path begins behind the word's first N bytes.
- * Each line after it is a word and, behind a tab, what it does. */
+ * is asked for, "files N SUFFIX" or "folders N": the path begins after the word's first N bytes.
+ * Each line after it is a word and, after a tab, what it does. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ struct place {
     const char *cur;
 };
 
-/* Prints the first n_head bytes of the cursor's word, and `word` and `end` behind them, if the rest
+/* Prints the first n_head bytes of the cursor's word, and `word` and `end` after them, if the rest
  * of the cursor's word begins `word`. */
 static void offer_behind(const struct place *p, size_t n_head, const char *word, const char *end,
                          const char *note)
@@ -230,7 +230,7 @@ static void offer_text(const struct place *p, const struct cmd *cmd, enum opt_id
     }
 }
 
-/* The value of an option, behind the first n_head bytes of the word */
+/* The value of an option, after the first n_head bytes of the word */
 static void value(const struct place *p, const struct cmd *cmd, enum opt_id id, size_t n_head)
 {
     const struct opt_row *row = &cb_opt_table[id];

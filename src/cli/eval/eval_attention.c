@@ -103,7 +103,7 @@ struct work {
     int n;
 };
 
-/* The first token that holds a byte of s, and the one behind the last that does */
+/* The first token that holds a byte of s, and the one after the last that does */
 static int find_tokens(const struct text *t, const char *s, int *from, int *to)
 {
     size_t *end = cb_calloc((size_t)t->n, sizeof *end); /* of each token's bytes */
