@@ -81,6 +81,7 @@ check_programs = \
 	tests/unit/check_index_choice \
 	tests/unit/check_mtp \
 	tests/unit/check_saved_head \
+	tests/unit/check_parting \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/unit/check_selector \
@@ -747,6 +748,12 @@ tests_unit_check_scheduler_SOURCES = tests/unit/check_scheduler.c tests/kit/jobs
 tests_unit_check_scheduler_CFLAGS = $(check_cflags)
 tests_unit_check_scheduler_LDFLAGS = $(check_ldflags)
 tests_unit_check_scheduler_LDADD = libserve.la $(check_ldadd)
+
+tests_unit_check_parting_SOURCES = tests/unit/check_parting.c tests/kit/jobs.c \
+	tests/kit/jobs.h
+tests_unit_check_parting_CFLAGS = $(check_cflags)
+tests_unit_check_parting_LDFLAGS = $(check_ldflags)
+tests_unit_check_parting_LDADD = libserve.la $(check_ldadd)
 
 tests_unit_check_threads_SOURCES = tests/unit/check_threads.c
 tests_unit_check_threads_CFLAGS = $(check_cflags)

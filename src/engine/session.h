@@ -154,6 +154,12 @@ int cb_session_extends(const struct cb_session *s);
 /* 1: tokens may be fed in pieces too, but layers drop what is outside their window: a place to
  * which the timeline is to come back must be copied when it is there */
 int cb_session_only_forks(const struct cb_session *s);
+/* 1: a cut goes back to a checkpoint and computes the tokens after it once more, unless a copy was
+ * made at the place */
+static inline int cb_session_computes_again(const struct cb_session *s)
+{
+    return cb_attention_has(&s->attention, READ_STATE);
+}
 /* Call before tokens after the first n come or go: their rows are no longer those of the
  * snapshot. */
 void cb_session_keep_shared(struct cb_session *s, int n);

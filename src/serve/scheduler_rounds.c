@@ -244,12 +244,17 @@ static int feed_to(struct job *j, struct slot *at, int n)
                : CB_OK;
 }
 
-/* Where the first feed ends: at the parting, if the session could not come back to it later, and
- * enough is read to be worth a copy */
+/* Is a place in a prompt worth a copy, since the session could not come back to it later, or would
+ * compute tokens once more? */
+static int wants_places(const struct slot *at)
+{
+    return cb_session_only_forks(at->session) || cb_session_computes_again(at->session);
+}
+
+/* Where the first feed ends: at the parting, if enough is read to be worth a copy */
 static int first_feed(const struct job_order *o, const struct slot *at, int kept)
 {
-    return o->parting - kept >= WORTH_COPYING && cb_session_only_forks(at->session) ? o->parting
-                                                                                    : o->n;
+    return o->parting - kept >= WORTH_COPYING && wants_places(at) ? o->parting : o->n;
 }
 
 /* Drafts for an answer, if they are wanted, or its model has a head for them, and its policy can
@@ -490,17 +495,39 @@ static struct slot *next_prompt(struct scheduler *s)
     return best;
 }
 
-static void prompt_read(struct scheduler *s, const struct slot *at)
+/* The folder gets what has been read of the prompt. */
+static void remember(struct scheduler *s, const struct slot *at)
 {
-    struct job *j = at->job;
     const int saved = cb_pool_remember(&s->slots, at);
-
-    if (j->group->order.n - j->n_cached >= WORTH_COPYING && cb_session_only_forks(at->session))
-        cb_pool_keep_place(&s->slots, at, 1);
 
     pthread_mutex_lock(&s->lock);
     s->stats.saved_tokens += saved > 0 ? (uint64_t)saved : 0;
     s->stats.save_failures += saved < 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The first feed has ended where other questions may part: a copy waits for these there, and the
+ * folder has the exact state after a restart. */
+static int parting_read(struct scheduler *s, struct slot *at)
+{
+    int rc;
+
+    cb_pool_keep_place(&s->slots, at, 0);
+    if (cb_session_computes_again(at->session))
+        remember(s, at);
+    rc = feed_to(at->job, at, at->job->group->order.n);
+    return rc ? rc : 1;
+}
+
+static void prompt_read(struct scheduler *s, const struct slot *at)
+{
+    struct job *j = at->job;
+
+    remember(s, at);
+    if (j->group->order.n - j->n_cached >= WORTH_COPYING && wants_places(at))
+        cb_pool_keep_place(&s->slots, at, 1);
+
+    pthread_mutex_lock(&s->lock);
     j->state = JOB_WRITES;
     j->times.read = cb_now_s();
     s->stats.prompt_tokens += (uint64_t)(j->group->order.n - j->n_cached);
@@ -527,13 +554,10 @@ static void read_prompts(struct scheduler *s, int writing)
         pthread_mutex_lock(&s->lock);
         s->stats.prompt_s += s->step_s;
         pthread_mutex_unlock(&s->lock);
-        if (!rc && at->job->n_fed < at->job->group->order.n) {
-            cb_pool_keep_place(&s->slots, at, 0);
-            rc = feed_to(at->job, at, at->job->group->order.n);
-            rc = rc ? rc : 1;
-        } else if (!rc) {
+        if (!rc && at->job->n_fed < at->job->group->order.n)
+            rc = parting_read(s, at);
+        else if (!rc)
             prompt_read(s, at);
-        }
         if (rc < 0)
             fail_slot(s, at, rc);
         if (rc <= 0) /* an answer can begin, or a slot is free */

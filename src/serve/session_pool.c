@@ -291,16 +291,19 @@ static int take_remembered(struct session_pool *s, struct job *j, int best, stru
 
 int cb_pool_remember(struct session_pool *s, const struct slot *at)
 {
-    const int new = at->job->group->order.n - at->job->n_cached;
+    const int n = cb_session_len(at->session);
+    const int had = max_int(at->job->n_cached, at->job->n_put);
     int rc;
 
-    if (!s->p.dir || new < WORTH)
+    if (!s->p.dir || n == had || n - at->job->n_cached < WORTH)
         return 0;
     rc = cb_bank_dir_put(s->p.dir, at->session);
     if (rc)
         cb_model_log(s->p.model, CB_LOG_NOTE, "%s; a prompt of %d tokens is not remembered",
-                     cb_error(), at->job->group->order.n);
-    return rc ? rc : new;
+                     cb_error(), n);
+    else
+        at->job->n_put = n;
+    return rc ? rc : n - had;
 }
 
 /* Half of the slots may be copies of places; then the oldest of them gives way, but not one of the
@@ -343,32 +346,49 @@ static int whole_blocks(const struct session_pool *s, const struct job *j, int n
     return s->p.dir && left >= MUCH ? n / BLOCK * BLOCK : n;
 }
 
-/* Of two that have n tokens of the prompt: one that need not be cut back, then one that is kept */
-static int suits_better(const struct slot *a, const struct slot *b, int n)
-{
-    const int a_ends = cb_session_len(a->session) == n, b_ends = cb_session_len(b->session) == n;
+/* A session that has n tokens of the prompt, and how many of them it need not compute again to go
+ * back to them */
+struct offer {
+    struct slot *at;
+    int n, free;
+};
 
-    return a_ends != b_ends ? a_ends : b->job && !a->job;
+static struct offer offer_of(const struct session_pool *s, const struct job *j, struct slot *at)
+{
+    const int n = whole_blocks(s, j, usable(at, j));
+    const int back = n < cb_session_len(at->session) && cb_session_computes_again(at->session);
+
+    return (struct offer){ at, n, back ? cb_bank_checkpoint(&at->session->bank, n) : n };
+}
+
+/* Of two that have as many: one that need not be cut back, then one that is kept */
+static int suits_better(const struct offer *a, const struct offer *b)
+{
+    const int a_ends = cb_session_len(a->at->session) == a->n;
+    const int b_ends = cb_session_len(b->at->session) == b->n;
+
+    if (a->free != b->free)
+        return a->free > b->free;
+    return a_ends != b_ends ? a_ends : b->at->job && !a->at->job;
 }
 
 /* The session that has most of the prompt. A working one can be copied between two of its tokens,
  * but not while it reads. */
 static struct slot *best_slot(struct session_pool *s, const struct job *j, int most, int *n)
 {
-    struct slot *best = NULL;
+    struct offer best = { NULL, 0, 0 };
 
-    *n = 0;
     for (int i = 0; i < s->p.n; i++) {
         struct slot *at = &s->at[i];
+        struct offer o;
         if (!same_kind(s, at, j) || (at->job && at->job->state == JOB_READS))
             continue;
-        const int has = whole_blocks(s, j, usable(at, j));
-        if (has < most && (has > *n || (has == *n && best && suits_better(at, best, has)))) {
-            best = at;
-            *n = has;
-        }
+        o = offer_of(s, j, at);
+        if (o.n > 0 && o.n < most && (!best.at || suits_better(&o, &best)))
+            best = o;
     }
-    return best;
+    *n = best.n;
+    return best.at;
 }
 
 /* Uses `best`, which has n tokens of the prompt: itself, or a copy if it works or would lose more

@@ -38,11 +38,11 @@ void cb_pool_close(struct session_pool *s);
 /* A session for the job: *kept tokens of its prompt are in the timeline already. 1: found; 0: none
  * now, try again when another job has gone on; negative: none ever. */
 int cb_pool_take(struct session_pool *s, struct job *j, struct slot **out, int *kept);
-/* The job's prompt has been read: it is remembered in the folder if there is one. Returns how many
- * tokens were new to it, or a negative status: nothing is lost. */
+/* The job's prompt has been read, or its first part: it is remembered in the folder if there is
+ * one. Returns how many tokens were new to it, or a negative status: nothing is lost. */
 int cb_pool_remember(struct session_pool *s, const struct slot *at);
 /* Keeps a copy of the place where `at` is in its prompt, if there is room: of a session that could
- * not come back. last: the end of the prompt. */
+ * not come back, or would compute tokens again. last: the end of the prompt. */
 void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last);
 /* The job is done. The timeline is kept, unless the session cannot be trusted. */
 void cb_pool_give(struct session_pool *s, struct slot *at, int trusted);
