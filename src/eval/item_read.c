@@ -146,17 +146,25 @@ static int no_metric(const char *name)
     char list[240];
 
     cb_name_list(list, sizeof list, metric_name, NULL);
-    return cb_fail(CB_EFORMAT, "metric %s: unknown; there are %s", name ? name : "(none)", list);
+    return cb_fail(CB_EFORMAT, "metric %s: unknown; there are %s", name, list);
+}
+
+/* The answers, or the one */
+static const json_t *answers_of(const json_t *o)
+{
+    const json_t *many = json_object_get(o, "answers");
+
+    return many ? many : json_object_get(o, "answer");
 }
 
 /* the suite: prompt, answers, metric, max_new */
 static int from_suite(struct reader *r, const json_t *o, struct item *it)
 {
-    const char *prompt = text(o, "prompt"), *metric = text(o, "metric"), *task = text(o, "dataset");
-    const char *answer[MAX_TEXTS];
+    const char *prompt = text(o, "prompt"), *named = text(o, "metric"), *task = text(o, "dataset");
+    const char *metric = named ? named : "contains", *answer[MAX_TEXTS];
     char hold[MAX_TEXTS][32], id[160], *context;
-    const int n = strings(json_object_get(o, "answers"), answer, hold);
-    const struct metric *m = metric ? cb_metric_find(metric) : NULL;
+    const int n = strings(answers_of(o), answer, hold);
+    const struct metric *m = cb_metric_find(metric);
     int max_new, err;
 
     TRY(answer_length(o, &max_new));
@@ -184,7 +192,8 @@ static int no_template(const struct reader *r, const char *task)
 
     if (near)
         return cb_fail(CB_EFORMAT, "task %s: no template; did you mean %s?", task, near);
-    return cb_fail(CB_EFORMAT, "task %s: no template", task);
+    return cb_fail(CB_EFORMAT,
+                   "task %s: no template (a question of your own has prompt and answers)", task);
 }
 
 /* If there are options, an answer that equals one of them becomes its letter. */
@@ -271,7 +280,6 @@ static int from_template(struct reader *r, const struct question *q, struct item
 /* LongBench, InfiniteBench: a question a line */
 static int from_question(struct reader *r, const json_t *o, struct item *it)
 {
-    const json_t *many = json_object_get(o, "answers"), *one = json_object_get(o, "answer");
     const char *task = text(o, "dataset");
     char id[160];
     const struct question q = { .id = item_id(r, o, &id),
@@ -279,7 +287,7 @@ static int from_question(struct reader *r, const json_t *o, struct item *it)
                                 .context = text(o, "context"),
                                 .input = text(o, "input"),
                                 .evaluation = text(o, "evaluation"),
-                                .answers = many ? many : one,
+                                .answers = answers_of(o),
                                 .options = json_object_get(o, "options"),
                                 .classes = json_object_get(o, "all_classes") };
 
