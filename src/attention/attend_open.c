@@ -75,25 +75,35 @@ static int may_prepack(const struct attention *a, int l)
     return has(a, l, READ_PREPACKS) && (!cb_attend_evicts(a, l) || any_order(a, l));
 }
 
-/* Layers that read an earlier layer's keys and values read all of them: policies know nothing of
- * readers besides the layer itself. And policies know one shape of the heads. */
+/* Does the policy leave all rows as they are, with readers of these traits alone? */
+static int keeps_rows(const struct attention *a, unsigned traits)
+{
+    const struct method *m = a->policy->m;
+    int keeps = !m->compact && !m->observe && !cb_prefill_is(a);
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        keeps &= has(a, l, traits) && !a->plan[l].window && a->plan[l].score.when == WHEN_NEVER;
+    return keeps;
+}
+
+/* Layers that read an earlier layer's keys and values read all of them, so these must be there:
+ * policies know nothing of readers besides the layer itself. And policies know one shape of the
+ * heads. */
 static int check_layers(const struct attention *a)
 {
     const struct method *m = a->policy->m;
-    int plain = !m->compact && !m->observe && !cb_prefill_is(a);
 
-    for (int l = 0; l < a->bank->n_layer; l++)
-        plain &= has(a, l, READ_PLAIN) && !a->plan[l].window && a->plan[l].score.when == WHEN_NEVER;
-    if (!plain && a->model->hp.heads_differ)
+    if (a->model->hp.heads_differ && !keeps_rows(a, READ_PLAIN))
         return cb_fail(CB_EUNSUPPORTED,
                        "policy %s: the model's layers have different KV heads, which goes with "
                        "policy full and dense prompts alone",
                        m->name);
-    return plain || !a->model->hp.n_shared_kv
+    return !a->model->hp.n_shared_kv || keeps_rows(a, READ_SHARES)
                ? CB_OK
                : cb_fail(CB_EUNSUPPORTED,
                          "policy %s: the last %d layers of the model read the keys and values of "
-                         "earlier ones, which goes with policy full and dense prompts alone",
+                         "earlier ones, which goes with dense prompts and policies that leave all "
+                         "of them in place (full, sieve, quest, omnikv) alone",
                          m->name, a->model->hp.n_shared_kv);
 }
 

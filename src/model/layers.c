@@ -129,7 +129,7 @@ static int read_layer(struct cb_model *m, int l, int local, int hd)
 /* Do policies act on layer y? any_wide: a layer that stores keys has no window */
 static int is_chosen(const struct layer *y, int any_wide)
 {
-    return y->n_kv && !(any_wide && y->window);
+    return y->n_kv && !y->kv_back && !(any_wide && y->window);
 }
 
 static int list_global(struct cb_model *m)
@@ -138,7 +138,7 @@ static int list_global(struct cb_model *m)
     int any_wide = 0;
 
     for (int l = 0; l < n; l++)
-        any_wide |= m->layer[l].n_kv && !m->layer[l].window;
+        any_wide |= m->layer[l].n_kv && !m->layer[l].kv_back && !m->layer[l].window;
     for (int l = 0; l < n; l++)
         m->n_global += is_chosen(&m->layer[l], any_wide);
     if (m->n_global == n) {

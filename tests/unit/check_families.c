@@ -413,14 +413,14 @@ static int has_windows(const cb_model *m)
     return 0;
 }
 
-/* Do two layers that see everything follow each other? */
+/* Do two layers with keys of their own that see everything follow each other? */
 static int has_adjacent(const cb_model *m)
 {
     int any = 0;
 
     for (int l = 0; l + 1 < m->hp.n_layer; l++)
         any |= !m->layer[l].window && !m->layer[l + 1].window && m->layer[l].n_kv &&
-               m->layer[l + 1].n_kv;
+               m->layer[l + 1].n_kv && !m->layer[l + 1].kv_back;
     return any;
 }
 
