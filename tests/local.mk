@@ -948,4 +948,4 @@ EXTRA_DIST += tests/field/cases.jsonl
 EXTRA_DIST += tests/clients/check-clients tests/clients/check-openapi tests/clients/tiny_server.py
 EXTRA_DIST += tests/kit/browser.py tests/kit/event_streams.py \
 	tests/kit/served.py tests/only.mk tests/tally
-EXTRA_DIST += examples/ask.c examples/read-bank.c
+EXTRA_DIST += examples/ask.c examples/compare_policies.py examples/read-bank.c

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""compare - what three policies keep of the full cache: divergence of the next tokens, bytes held,
-bytes read for a token.
+"""compare_policies - what three policies keep of the full cache: divergence of the next tokens,
+bytes held, bytes read for a token.
 
-usage: python3 compare.py MODEL.gguf TEXT [N_PROMPT [N_TARGET]]"""
+usage: python3 compare_policies.py MODEL.gguf TEXT [N_PROMPT [N_TARGET]]"""
 import math
 import sys
 
