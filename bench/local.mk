@@ -1,5 +1,5 @@
 # Measurements: reports that scripts write, and the answers that they write them from
-EXTRA_DIST += bench/busy-core bench/drafts bench/half-bank bench/hidden-numbers \
+EXTRA_DIST += bench/busy-core bench/drafts bench/families bench/half-bank bench/hidden-numbers \
 	bench/long-answer bench/make-quality bench/quality_figures.py \
 	bench/quality_report.py bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
 .PHONY: bench-quality bench-quality-smoke

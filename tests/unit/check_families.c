@@ -211,6 +211,21 @@ static void batches(struct test *r, cb_model *m, const char *name, int device)
     cb_session_close(s[1]);
 }
 
+/* bench/families makes a table of these lines: the family, its recipe, the largest difference, one
+ * copy of what layers without keys remember, and a token's keys and values in f16 */
+static void print_figures(const struct test *r, cb_model *m, const char *name, int device)
+{
+    const char *isa = devices[device].isa ? devices[device].isa : "";
+    cb_session *s = open_session(r, m, 0, NULL);
+    struct cb_memory plan;
+
+    ok(cb_session_plan(s, 16, 0, &plan));
+    printf("figures %s %s %s%s %.1e %llu %llu\n", m->arch->name, name, devices[device].device, isa,
+           r->worst, (unsigned long long)plan.state_bytes / 2,
+           (unsigned long long)plan.kv_full_bytes / 16);
+    cb_session_close(s);
+}
+
 /* Loop index: recipe, device */
 START_TEST(logits)
 {
@@ -228,8 +243,7 @@ START_TEST(logits)
         batches(&r, m, name, device);
         tops(&r, m, name);
         if (getenv("CTXBANK_TEST_FIGURES"))
-            printf("%s, %s %s: %.1e\n", name, devices[device].device,
-                   devices[device].isa ? devices[device].isa : "", r.worst);
+            print_figures(&r, m, name, device);
     }
     cb_model_close(m);
     close_test(&r);
