@@ -174,8 +174,9 @@ static int read_arch(struct cb_model *m)
     if (s.n == 16 && !memcmp(s.s, "gemma4-assistant", 16))
         return cb_fail(
             CB_EUNSUPPORTED,
-            "%s: key general.architecture: gemma4-assistant: drafts that read the keys of "
-            "the model they belong to, which is not supported; another Gemma 4 can draft",
+            "%s: key general.architecture: gemma4-assistant: drafts for a Gemma 4, made from that "
+            "model's own keys; what its layers drop from their windows for a draft cannot be taken "
+            "back, so they are not supported, and the model runs without them",
             cb_gguf_path(m->gguf));
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",

@@ -273,7 +273,7 @@ END_TEST
 /* Loop index: files that are no text model by themselves, and what the error says */
 static const struct {
     const char *arch, *says;
-} parts[] = { { "clip", "mmproj" }, { "gemma4-assistant", "another Gemma 4" } };
+} parts[] = { { "clip", "mmproj" }, { "gemma4-assistant", "runs without them" } };
 
 START_TEST(parts_are_refused)
 {
