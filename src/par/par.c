@@ -26,9 +26,13 @@
 
 #define CLOSED UINT32_MAX
 
-/* A node's items of the current loop. High half: the loop's number; low half: the next item, or
- * CLOSED. A thread reads the loop's fields, then takes an item by a compare-and-swap of the whole
- * ticket, which fails if the loop has changed. */
+/* A ticket is a cache line that each item takes to another core. With more threads than this the
+ * line moves more than they compute. */
+enum { PART_THREADS = 16 };
+
+/* A part of the current loop's items: those of up to PART_THREADS threads of a node. High half: the
+ * loop's number; low half: the next item, or CLOSED. A thread reads the loop's fields, then takes
+ * an item by a compare-and-swap of the whole ticket, which fails if the loop has changed. */
 struct ticket {
     _Alignas(64) _Atomic uint64_t next;
 };
@@ -46,7 +50,9 @@ struct par {
     struct backoff *backoff; /* [n] each used by its own thread only */
 
     int inside;            /* 1: a region is open; only the first thread reads it */
-    struct ticket *ticket; /* [affinity.n_node] of the current loop */
+    int node_parts;        /* parts that the items of each node are cut into */
+    int *own;              /* [n] the part that a thread begins with, on its node */
+    struct ticket *ticket; /* [affinity.n_node][node_parts] of the current loop */
     _Alignas(64) _Atomic(par_fn) fn;
     void *_Atomic ctx;
     _Atomic uint32_t n_item;
@@ -61,11 +67,41 @@ struct par {
 
 static void serve(void *arg, int thread);
 
+static int n_part(const struct par *p)
+{
+    return p->affinity.n_node * p->node_parts;
+}
+
+/* Parts of a node, enough for the one with the most threads; and which one each thread begins with:
+ * those of a node are dealt out evenly. */
+static int cut_nodes(struct par *p)
+{
+    const int *node = p->affinity.node;
+    int most = 1;
+
+    p->own = cb_calloc((size_t)p->n, sizeof *p->own);
+    if (!p->own)
+        return CB_ENOMEM;
+    for (int i = 0, first = 0; i < p->n; i++) {
+        if (node[i] != node[first])
+            first = i;
+        most = i - first + 1 > most ? i - first + 1 : most;
+    }
+    p->node_parts = (most + PART_THREADS - 1) / PART_THREADS;
+    for (int i = 0, first = 0; i < p->n; i++) {
+        if (node[i] != node[first])
+            first = i;
+        p->own[i] = (int)((int64_t)(i - first) * p->node_parts / most);
+    }
+    return CB_OK;
+}
+
 static int open_par(struct par *p)
 {
     p->n = p->affinity.n_threads;
     atomic_init(&p->n_busy, p->n);
-    p->ticket = cb_alloc_aligned((size_t)p->affinity.n_node, sizeof *p->ticket);
+    TRY(cut_nodes(p));
+    p->ticket = cb_alloc_aligned((size_t)n_part(p), sizeof *p->ticket);
     p->scratch = cb_calloc((size_t)p->n, sizeof *p->scratch);
     p->bound = cb_calloc((size_t)p->n, sizeof *p->bound);
     p->backoff = cb_alloc_aligned((size_t)p->n, sizeof *p->backoff);
@@ -74,7 +110,7 @@ static int open_par(struct par *p)
         return CB_ENOMEM;
     for (int i = 0; i < p->n; i++)
         p->backoff[i] = cb_backoff_none;
-    for (int k = 0; k < p->affinity.n_node; k++)
+    for (int k = 0; k < n_part(p); k++)
         atomic_init(&p->ticket[k].next, CLOSED);
     atomic_init(&p->over, 1);
     return p->n > 1 ? cb_team_start(p->n, serve, p, &p->team) : CB_OK;
@@ -124,6 +160,7 @@ void cb_par_free(struct par *p)
         free(p->scratch[i]);
     cb_affinity_free(&p->affinity);
     free(p->before);
+    free(p->own);
     free(p->ticket);
     free(p->bound);
     free(p->backoff);
@@ -219,65 +256,71 @@ static void keep_away(struct par *p, int thread)
 
 /* ---- loops ---- */
 
-/* First item of a node's part of n items */
-static uint32_t part(const struct par *p, int node, uint32_t n)
+/* First item of a part of n items */
+static uint32_t part(const struct par *p, int k, uint32_t n)
 {
-    return (uint32_t)((uint64_t)n * (uint32_t)node / (uint32_t)p->affinity.n_node);
+    return (uint32_t)((uint64_t)n * (uint32_t)k / (uint32_t)n_part(p));
 }
 
 static int has_work(struct par *p)
 {
     const uint32_t n = atomic_load(&p->n_item);
 
-    for (int k = 0; k < p->affinity.n_node; k++) /* CLOSED is larger than any item */
+    for (int k = 0; k < n_part(p); k++) /* CLOSED is larger than any item */
         if ((uint32_t)atomic_load(&p->ticket[k].next) < part(p, k + 1, n))
             return 1;
     return 0;
 }
 
-/* Does items of a node's part of the current loop until none is left. */
-static void work_part(struct par *p, int node, int thread)
+/* Does items of a part of the current loop until none is left, then counts them as done: a count
+ * for each item would take another line to another core. */
+static void work_part(struct par *p, int k, int thread)
 {
+    uint32_t done = 0;
+
     for (;;) {
-        uint64_t t = atomic_load(&p->ticket[node].next);
+        uint64_t t = atomic_load(&p->ticket[k].next);
         const uint32_t i = (uint32_t)t;
         const par_fn fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
         void *ctx = atomic_load_explicit(&p->ctx, memory_order_relaxed);
         const uint32_t n = atomic_load_explicit(&p->n_item, memory_order_relaxed);
 
-        if (i >= part(p, node + 1, n))
-            return;
-        if (!atomic_compare_exchange_weak(&p->ticket[node].next, &t, t + 1))
+        if (i >= part(p, k + 1, n))
+            break;
+        if (!atomic_compare_exchange_weak(&p->ticket[k].next, &t, t + 1))
             continue;
         fn(ctx, (int)i, thread);
-        if (atomic_fetch_sub(&p->todo, 1) == 1 && atomic_load(&p->first_sleeps)) {
-            futex_wake(&p->todo);
-            judge(p, thread);
-        }
+        done++;
+    }
+    if (done && atomic_fetch_sub(&p->todo, done) == done && atomic_load(&p->first_sleeps)) {
+        futex_wake(&p->todo);
+        judge(p, thread);
     }
 }
 
-/* Does its own node's items first, then those left over on other nodes. */
+/* Does its own part's items first, then those left over on its node, then on other nodes. */
 static void work(struct par *p, int thread)
 {
     const int n = p->affinity.n_node, near = p->affinity.node[thread];
 
     for (int k = 0; k < n; k++)
-        work_part(p, (near + k) % n, thread);
+        for (int j = 0; j < p->node_parts; j++)
+            work_part(p, (near + k) % n * p->node_parts + (p->own[thread] + j) % p->node_parts,
+                      thread);
 }
 
 static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
 {
-    const int n_node = p->affinity.n_node;
+    const int last = n_part(p);
     const uint64_t number = (atomic_load(&p->ticket[0].next) >> 32) + 1;
 
-    for (int k = 0; k < n_node; k++) /* threads still reading the old loop find no items */
+    for (int k = 0; k < last; k++) /* threads still reading the old loop find no items */
         atomic_store(&p->ticket[k].next, number << 32 | CLOSED);
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
     atomic_store_explicit(&p->n_item, n, memory_order_relaxed);
     atomic_store_explicit(&p->todo, n, memory_order_relaxed);
-    for (int k = 0; k < n_node; k++)
+    for (int k = 0; k < last; k++)
         atomic_store(&p->ticket[k].next, (number + 1) << 32 | part(p, k, n));
     ring(p);
 }

@@ -217,6 +217,66 @@ START_TEST(nodes_share_items)
 }
 END_TEST
 
+/* More threads than share a ticket: parts of one node, and of two with 40 threads and 3 */
+START_TEST(many_threads_have_parts)
+{
+    struct affinity affinity = { .n_threads = 43, .n_node = 1 + _i };
+    struct count c = { .loops = 1000 };
+
+    affinity.node = calloc(43, sizeof *affinity.node);
+    ck_assert_ptr_nonnull(affinity.node);
+    for (int i = 40; i < 43; i++)
+        affinity.node[i] = _i;
+    ck_assert_int_eq(cb_par_new_at(&affinity, &c.p), 0);
+    cb_par_run(c.p, many_loops, &c);
+    cb_par_limit(c.p, 2);
+    for (int k = 0; k < MOST; k++)
+        atomic_store(&c.done[k], 0);
+    cb_par_run(c.p, many_loops, &c);
+    cb_par_free(c.p);
+}
+END_TEST
+
+enum { CROWD = 64, CROWD_ITEMS = 400 };
+
+struct crowd {
+    atomic_int met, first[CROWD]; /* of each thread, -1 before */
+};
+
+/* Waits until each thread has an item. */
+static void meet(void *ctx, int i, int thread)
+{
+    struct crowd *c = ctx;
+    int none = -1;
+
+    if (!atomic_compare_exchange_strong(&c->first[thread], &none, i))
+        return;
+    atomic_fetch_add(&c->met, 1);
+    while (atomic_load(&c->met) < CROWD)
+        usleep(1000);
+}
+
+/* The threads of a node begin in different parts, so that they do not pass one line around. */
+START_TEST(threads_begin_in_their_parts)
+{
+    struct affinity affinity = { .n_threads = CROWD, .n_node = 2 };
+    struct crowd c = { .met = 0 };
+    struct par *p;
+
+    affinity.node = calloc(CROWD, sizeof *affinity.node);
+    ck_assert_ptr_nonnull(affinity.node);
+    for (int i = 0; i < CROWD; i++) {
+        affinity.node[i] = i / (CROWD / 2);
+        atomic_init(&c.first[i], -1);
+    }
+    ck_assert_int_eq(cb_par_new_at(&affinity, &p), 0);
+    cb_par_for(p, CROWD_ITEMS, meet, &c);
+    for (int i = 0; i < CROWD; i++) /* two parts a node */
+        ck_assert_int_eq(c.first[i] / (CROWD_ITEMS / 4), i / (CROWD / 4));
+    cb_par_free(p);
+}
+END_TEST
+
 struct order {
     atomic_int n, first[2]; /* of each thread, -1 before */
     atomic_int met;
@@ -295,6 +355,8 @@ int main(void)
     tcase_add_test(t, a_thread_that_is_waited_for_leaves);
     tcase_add_test(t, rare_and_own_waits_do_not_count);
     tcase_add_loop_test(t, nodes_share_items, 2, 6);
+    tcase_add_loop_test(t, many_threads_have_parts, 0, 2);
+    tcase_add_test(t, threads_begin_in_their_parts);
     tcase_add_test(t, a_node_takes_its_part_first);
     tcase_add_test(t, nodes_change_no_result);
     srunner_set_fork_status(r, CK_NOFORK);
