@@ -46,6 +46,16 @@ struct own_x {
     _Alignas(64) uint64_t pass;
 };
 
+/* How a pass was cut into items, for later ones of the same shape (shares.c) */
+struct pass_cut {
+    const void *w, *up; /* its first matrix and up projection */
+    int n_mm, n_tok, n_set, kind;
+    size_t unit;
+    int panels, split;
+    double time;
+};
+enum { PASS_CUTS = 256 };
+
 /* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
@@ -55,8 +65,10 @@ struct cpu {
     struct slab *slabs;              /* packed weights */
     void *x;                         /* activations prepared for a matmul */
     size_t x_bytes;
+    size_t panel_room; /* bytes of a thread's panels, at least */
     struct own_x *own; /* [threads] */
     uint64_t n_pass;   /* passes of matmul so far */
+    struct pass_cut cut[PASS_CUTS];
 };
 
 static inline const struct cpu_kern *cb_cpu_kern(const struct device *d)
@@ -75,6 +87,7 @@ void cb_cpu_unload(struct device *d, struct weight *w);
 void cb_cpu_get_rows(struct device *d, const struct weight *w, const int32_t *ids, int n, float *y);
 /* matmul.c */
 int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in); /* bytes or negative */
+int cb_cpu_panels_reserve(struct device *d, const struct weight *w);    /* what w's products need */
 void cb_cpu_matmul(struct device *d, const struct mm *mm, int n, const float *x, int n_tok);
 void cb_cpu_matmul_sets(struct device *d, const struct mm *mm, int n, const float *x, size_t x_step,
                         size_t x_stride, int n_tok);

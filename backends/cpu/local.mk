@@ -29,6 +29,7 @@ libcore_la_SOURCES += \
 	backends/cpu/matmul/pack.c \
 	backends/cpu/matmul/panels.c \
 	backends/cpu/matmul/pass.h \
+	backends/cpu/matmul/shares.c \
 	backends/cpu/matmul/provider.c backends/cpu/matmul/provider.h \
 	backends/cpu/peak/kern_peak.h \
 	backends/cpu/peak/peak.c backends/cpu/peak/peak.h \

@@ -39,6 +39,7 @@ int cb_cpu_load(struct device *d, struct weight *w)
 
     if (err < 0)
         return (int)err;
+    TRY(cb_cpu_panels_reserve(d, w));
     w->packed_bytes = job.group_bytes * (size_t)mm_n_group(w);
     w->packed = cb_slab_alloc(&c->slabs, w->packed_bytes);
     if (!w->packed)

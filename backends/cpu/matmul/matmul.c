@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* matmul.c - matrix products of the CPU device. Weights are packed at load (load.c) and activations
  * quantised once a call (activations.c). The threads share the groups of rows (in long calls also
- * ranges of tokens). */
+ * ranges of tokens, shares.c). */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,10 @@
 #include "provider.h"
 
 enum {
-    PASS_MAX = 768,        /* tokens whose activations are prepared at once */
-    PASS_BYTES = 16 << 20, /* most bytes of those activations */
-    PASS_MIN = 96,         /* but at least so many tokens */
-    UNIT_LEAST = 64 << 10, /* packed weights a work item, at least */
-    UNIT_MOST = 512 << 10,
-    UNIT_BATCH = 256 << 10, /* at most, where several tiles of tokens read the weights from L2 */
+    PASS_MAX = 768,         /* tokens whose activations are prepared at once */
+    PASS_BYTES = 16 << 20,  /* most bytes of those activations */
+    PASS_MIN = 96,          /* but at least so many tokens */
+    PAIR_BYTES = 768 << 10, /* most bytes of two panels */
     BATCH_TILE = 16         /* tokens of a batch that one pass over the weights multiplies */
 };
 
@@ -43,22 +41,37 @@ int64_t cb_cpu_matmul_reserve(struct device *d, int n_tok, int max_in)
     const size_t token = cb_mm_token_bytes(c->kern->mm, max_in);
     const size_t least = token * (size_t)min_int(n_tok, PASS_MIN);
     size_t bytes = token * (size_t)min_int(n_tok, PASS_MAX);
-    const size_t panel = cb_mm_panel_bytes(c->kern->mm, MM_MIN16, max_in);
 
     if (bytes > PASS_BYTES)
         bytes = least > PASS_BYTES ? least : PASS_BYTES;
     TRY(grow_x(c, bytes));
     if (c->provider)
         TRY(cb_par_reserve(d->par, cb_provider_scratch(max_in)));
-    TRY(cb_par_reserve(d->par, /* two panels: gate and up */
-                       2 * panel > MM_PANEL_BYTES ? 2 * panel : MM_PANEL_BYTES));
+    TRY(cb_par_reserve(d->par, MM_PANEL_BYTES));
     return (int64_t)c->x_bytes;
 }
 
-/* Groups of w that a tile is multiplied with at once */
-static int groups_at_once(const struct pass *p, const struct weight *w)
+/* Room of a thread for one panel of w, or for two, a gate's and an up projection's, where they are
+ * not too large for each of many threads to have them */
+int cb_cpu_panels_reserve(struct device *d, const struct weight *w)
 {
-    return p->batch && !mm_is_float(w->type) ? MM_GROUP_MAX : 1;
+    struct cpu *c = d->impl;
+    const size_t one = cb_mm_panel_bytes(c->kern->mm, mm_layout[w->type].panel, w->n_in);
+    const size_t room = 2 * one > PAIR_BYTES ? one : 2 * one;
+
+    TRY(cb_par_reserve(d->par, room));
+    c->panel_room = max_size(max_size(room, MM_PANEL_BYTES), c->panel_room);
+    return CB_OK;
+}
+
+/* 1: a thread has room for a panel of each */
+static int fit_together(const struct device *d, const struct weight *w, const struct weight *up)
+{
+    const struct kern_mm *k = cb_cpu_kern(d)->mm;
+
+    return cb_mm_panel_bytes(k, mm_layout[w->type].panel, w->n_in) +
+               cb_mm_panel_bytes(k, mm_layout[up->type].panel, up->n_in) <=
+           ((const struct cpu *)d->impl)->panel_room;
 }
 
 /* A tile x of `width` tokens times n_group groups of w's packed weights, from group g on ->
@@ -76,12 +89,6 @@ static void direct(const struct pass *p, const struct weight *w, int g, int n_gr
         p->k->act16[w->type](group, x, w->n_in, out);
     else
         p->k->direct[w->type][width - 1](group, x, w->n_in, out);
-}
-
-/* Number of items: all groups of rows, or one item for each wanted row */
-static int n_item(const struct pass *p, const struct weight *w)
-{
-    return p->some ? p->n_some : mm_n_group(w);
 }
 
 /* The group that holds item i, or -1 if item i - 1 is in the same group */
@@ -106,7 +113,7 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
                         int thread)
 {
     const struct weight *w = mm->w;
-    const int most = groups_at_once(p, w), set = pass_set_of(p, mm);
+    const int most = pass_groups_at_once(p, w), set = pass_set_of(p, mm);
     _Alignas(64) float out[MM_GROUP_MAX * BATCH_TILE * MM_ROWS], up[sizeof out / sizeof *out];
 
     if (!p->some) {
@@ -135,86 +142,15 @@ static void direct_rows(const struct pass *p, const struct mm *mm, int i0, int i
     }
 }
 
-/* Groups a work item: panels that fit in L2, or enough bytes to make the hand-out cheap. */
-static int unit_groups(const struct pass *p, const struct weight *w)
-{
-    size_t bytes = cb_mm_group_bytes(w->type, w->n_in);
-    int n;
-
-    if (p->use_panel && !mm_is_float(w->type))
-        return cb_pass_panel_groups(p, w);
-    bytes += p->up ? cb_mm_group_bytes(p->up->type, w->n_in) : 0;
-    n = (int)(p->unit / bytes) / groups_at_once(p, w) * groups_at_once(p, w);
-    return n > 1 ? n : 1;
-}
-
-static int n_unit(const struct pass *p, const struct weight *w)
-{
-    const int groups = unit_groups(p, w);
-    return (n_item(p, w) + groups - 1) / groups * p->split;
-}
-
-/* The matrix of item *i, which becomes an item of the matrix. Those of sets are alike. */
-static const struct mm *of_unit(const struct pass *p, int *i)
-{
-    const struct mm *mm = p->mm;
-    int n = n_unit(p, mm->w);
-
-    if (p->n_set > 1) {
-        mm += *i / n;
-        *i %= n;
-        return mm;
-    }
-    for (; *i >= n; n = n_unit(p, mm->w)) {
-        *i -= n;
-        mm++;
-    }
-    return mm;
-}
-
-static void run_unit(void *ctx, int i, int thread)
+static void run_item(void *ctx, int i, int thread)
 {
     const struct pass *p = ctx;
-    const struct mm *mm = of_unit(p, &i);
-    int groups, g0, g1, t0, t1;
+    const struct pass_item it = cb_pass_item(p, i);
 
-    groups = unit_groups(p, mm->w);
-    g0 = i / p->split * groups;
-    g1 = min_int(g0 + groups, n_item(p, mm->w));
-    t0 = i % p->split * p->n_tile / p->split;
-    t1 = (i % p->split + 1) * p->n_tile / p->split;
-    if (p->use_panel && !mm_is_float(mm->w->type))
-        cb_pass_panel_rows(p, mm, g0, g1, t0, t1, thread);
+    if (p->use_panel && !mm_is_float(it.mm->w->type))
+        cb_pass_panel_rows(p, it.mm, it.g0, it.g1, it.t0, it.t1, thread);
     else
-        direct_rows(p, mm, g0, g1, t0, t1, thread);
-}
-
-static int all_units(const struct pass *p)
-{
-    int n = 0;
-
-    if (p->n_set > 1)
-        return p->n_set * n_unit(p, p->mm->w);
-    for (int i = 0; i < p->n_mm; i++)
-        n += n_unit(p, p->mm[i].w);
-    return n;
-}
-
-/* Bytes of packed weights a work item. A stream of weights starts slowly, at memory latency: hence
- * two items a thread, up to a limit above which a thread that lost its core would hold up the
- * others. A batch spends more time on each byte: hence smaller items, which the threads share more
- * evenly. */
-static size_t unit_bytes(const struct pass *p)
-{
-    const size_t least = UNIT_LEAST / (size_t)(p->batch ? min_int(p->n_tok, 8) : 1);
-    const size_t most = p->batch && p->n_tile > 1 ? UNIT_BATCH : UNIT_MOST;
-    size_t sum = 0;
-
-    for (int i = 0; i < p->n_mm; i++)
-        sum += p->mm[i].w->packed_bytes;
-    sum += p->up ? p->up->packed_bytes : 0;
-    sum /= (p->batch ? 8 : 2) * (size_t)cb_par_threads(p->par);
-    return sum < least ? least : sum < most ? sum : most;
+        direct_rows(p, it.mm, it.g0, it.g1, it.t0, it.t1, thread);
 }
 
 /* Tokens a tile; a batch is divided into even tiles */
@@ -236,21 +172,22 @@ static int is_batch(const struct pass *p)
            p->n_tok > p->k->direct_max && p->n_tok <= BATCH_TILE;
 }
 
-/* many: the kernels of many tokens, or NULL. Tokens that float weights multiply as well come in
- * tiles of another width, for which there are panels of the tier's other kernels. */
-static void run_pass(struct pass *p, const struct kern_many *many)
+/* Tokens that float weights multiply as well come in
+ * tiles of another width, for which there are panels of the tier's other kernels. So do tokens that
+ * lie apart: a thread has room for a copy of a few. */
+static void run_pass(struct pass *p, struct cpu *c)
 {
     p->batch = is_batch(p);
     p->use_panel = !p->act16 && !p->batch && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
-    p->many = p->use_panel && !pass_has_float(p) ? many : NULL;
+    if (p->use_panel && !pass_has_float(p) && p->x_stride == (size_t)p->n_in)
+        p->many = c->kern->many;
+    else
+        p->many = NULL;
     p->tile = tile_tokens(p);
     p->n_tile = (p->n_tok + p->tile - 1) / p->tile;
-    p->unit = unit_bytes(p);
-    p->split = 1;
-    while (all_units(p) < 4 * cb_par_threads(p->par) && p->n_tile >= 8 * p->split)
-        p->split *= 2;
+    cb_pass_divide(p, cb_par_threads(p->par), c->cut);
     cb_pass_prepare(p);
-    cb_par_for(p->par, all_units(p), run_unit, p);
+    cb_par_for(p->par, cb_pass_items(p), run_item, p);
 }
 
 /* Tokens a pass: passes of equal length, whole tiles. forms: bits */
@@ -284,7 +221,7 @@ static void passes(const struct device *d, struct pass *p, unsigned forms, const
         p->x = x + (size_t)p->tok0 * p->x_stride;
         cb_pass_place(p, forms, c->x);
         p->number = c->n_pass += (uint64_t)p->n_set;
-        run_pass(p, c->kern->many);
+        run_pass(p, c);
     }
 }
 
@@ -390,7 +327,8 @@ void cb_cpu_matmul_glu(struct device *d, const struct mm *mm, enum act_kind act,
     assert(mm[1].w->n_in == mm->w->n_in && mm[1].w->n_out == n_out);
     if (n_tok <= 0)
         return;
-    if (library(d, mm, n_tok) || !one_loop(d, 2) || mm_is_float(mm[1].w->type) != plain) {
+    if (library(d, mm, n_tok) || !one_loop(d, 2) || mm_is_float(mm[1].w->type) != plain ||
+        (n_tok > cb_cpu_kern(d)->mm->direct_max && !plain && !fit_together(d, mm->w, mm[1].w))) {
         cb_cpu_matmul(d, mm, 2, x, n_tok);
         cb_cpu_glu(d, act, mm[0].y, mm[1].y, n_out, n_tok);
         return;

@@ -24,7 +24,8 @@ struct pass {
     int tile, n_tile; /* tokens a tile, the last tile may be narrower; number of tiles */
     int use_panel;
     const struct kern_many *many; /* what panels are multiplied with, or NULL: k's own kernels */
-    size_t unit;                  /* bytes of packed weights a work item */
+    size_t unit;                  /* bytes of packed weights an item of the loop */
+    int panels;                   /* or panels, at most */
     int act16;                    /* 1: 16-bit records */
     int batch;                    /* 1: a record of its own for each of several tokens */
     int split;           /* ranges that the tiles are divided into, as items of their own */
@@ -60,6 +61,12 @@ static inline int pass_has_float(const struct pass *p)
     return p->form[MM_PLAIN] || p->form[MM_HALVED];
 }
 
+/* Groups of w that a tile is multiplied with at once */
+static inline int pass_groups_at_once(const struct pass *p, const struct weight *w)
+{
+    return p->batch && !mm_is_float(w->type) ? MM_GROUP_MAX : 1;
+}
+
 /* The tokens that a matrix of the call multiplies */
 static inline int pass_set_of(const struct pass *p, const struct mm *mm)
 {
@@ -80,6 +87,17 @@ void cb_pass_place(struct pass *p, unsigned forms, uint8_t *at);
 void cb_pass_prepare(struct pass *p);
 const void *cb_pass_x(const struct pass *p, int set, int tile, enum mm_form f, int thread);
 
+/* shares.c: cuts the pass, whose tiles are set, into items for n_thread threads. memo: the cuts of
+ * earlier passes, or NULL */
+void cb_pass_divide(struct pass *p, int n_thread, struct pass_cut *memo);
+int cb_pass_items(const struct pass *p);
+/* Groups, or wanted rows, [g0, g1) of a matrix times tiles [t0, t1) */
+struct pass_item {
+    const struct mm *mm;
+    int g0, g1, t0, t1;
+};
+struct pass_item cb_pass_item(const struct pass *p, int i);
+double cb_pass_item_cost(const struct pass *p, const struct pass_item *it); /* in any unit */
 /* panels.c: out[width][rows] of a tile, from row `row` on, to y: bias, residual, edge */
 void cb_pass_store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
                    const float *out);
