@@ -215,10 +215,16 @@ static int64_t reserve(struct device *d, int n_tok, int max_in, int max_out, int
     (void)max_out;
     if (matmul < 0)
         return matmul;
-    TRY(cb_par_reserve(d->par, cb_cpu_attn_scratch(d, n_head, hd, n_ctx)));
+    TRY(cb_par_reserve(d->par, cb_cpu_attn_scratch(d, n_head, hd)));
     TRY(cb_par_reserve_shared(d->par, largest(cb_cpu_attn_shared(d, n_head, hd, n_ctx),
                                               cb_cpu_topk_scratch(n_ctx, n_head))));
     return matmul + (int64_t)cb_par_scratch_bytes(d->par);
+}
+
+static int reserve_blocks(struct device *d, int n_head, int hd, int n_ctx)
+{
+    TRY(cb_par_reserve(d->par, cb_cpu_block_mass_scratch(cb_cpu_vec(d)->attn, hd, n_ctx)));
+    return cb_par_reserve(d->par, cb_cpu_sketch_mass_scratch(hd, n_head, n_ctx));
 }
 
 /* Ops without a kernel here use the reference implementation. */
@@ -232,6 +238,7 @@ static void fill(struct cpu *c)
     c->ops.load = cb_cpu_load;
     c->ops.unload = cb_cpu_unload;
     c->ops.reserve = reserve;
+    c->ops.reserve_blocks = reserve_blocks;
     c->ops.limits = cb_cpu_limits;
     c->ops.matmul = cb_cpu_matmul;
     c->ops.matmul_sets = cb_cpu_matmul_sets;

@@ -144,6 +144,8 @@ static int long_chunk(struct op_bench *b, struct calls *c, int n_ctx, struct kv_
         TRY(emit_long(b, k, "prompt_long", n_ctx, pair * all, cb_op_time(b, attend, c, 1)));
     if (b->d->ops->memory || !b->d->ops->block_mass)
         return CB_OK; /* such a device's prompts read everything */
+    if (b->d->ops->reserve_blocks)
+        TRY(b->d->ops->reserve_blocks(b->d, s->n_head, s->hd, n_ctx));
     if (cb_op_picked(b, KIND_OP, "block_mass"))
         TRY(emit_long(b, k, "block_mass", n_ctx, pair / 2 * all / STRIDE,
                       cb_op_time(b, block_mass, estimate, 1)));

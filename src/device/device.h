@@ -292,6 +292,9 @@ struct ops {
      * bytes, or negative on failure. */
     int64_t (*reserve)(struct device *d, int n_tok, int max_in, int max_out, int n_head, int hd,
                        int n_ctx);
+    /* The same for block_mass and line_sums, which no other session needs. Returns 0 or negative;
+     * NULL: they need none */
+    int (*reserve_blocks)(struct device *d, int n_head, int hd, int n_ctx);
     /* cb_device_limits (limits.h). NULL: they are not measured */
     int (*limits)(struct device *d, double *what);
 

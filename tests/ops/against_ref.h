@@ -81,6 +81,8 @@ static inline void same(const char *what, const float *got, const float *want, s
 static inline void reserve(struct device *d)
 {
     ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
+    if (d->ops->reserve_blocks)
+        ck_assert(d->ops->reserve_blocks(d, MAX_HEAD, 256, MAX_CTX) >= 0);
 }
 
 static struct device *ref;

@@ -11,6 +11,8 @@
 #include "kit/guard.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
+#include "par/affinity.h"
+#include "par/par.h"
 
 enum { N_HEAD = 16, N_KV = 2, HD = 64, MOST_TOK = 40, N_SLOT = 16384 / CB_SLOWED };
 
@@ -151,29 +153,58 @@ START_TEST(gate_and_up_share_the_room)
 }
 END_TEST
 
-/* Of attention's work space only a part grows with the context, and the threads share most of it: a
- * thread more costs no more than its tiles. The table is in the log. */
+/* A device with any number of threads, which do not compute */
+static struct device *crowded(int isa, int n_thread)
+{
+    static struct device d;
+    struct affinity affinity = { .n_threads = n_thread, .n_node = 1 };
+    const struct device_want want = { .isa = cb_isa[isa] };
+
+    affinity.node = calloc((size_t)n_thread, sizeof *affinity.node);
+    ck_assert_ptr_nonnull(affinity.node);
+    d = (struct device){ .name = "cpu" };
+    ck_assert_int_eq(cb_par_new_at(&affinity, &d.par), 0);
+    if (!cb_backend_cpu.open(&d, &want))
+        return &d;
+    cb_par_free(d.par);
+    return NULL;
+}
+
+/* Work space of a session, by threads. Only a part of attention's grows with the context, and the
+ * threads share most of it; a thread more costs no more than its panels and tiles. The table is in
+ * the log. */
 START_TEST(threads_share_the_room_of_long_contexts)
 {
     static const int n_thread[] = { 1, 2, 8, 64, 256 }, n_ctx[] = { 4096, 131072 };
-    enum { MOST_OF_A_THREAD = 16 << 20 };
-    int64_t bytes[2][5];
+    static const struct {
+        const char *name;
+        int dim, ffn, n_head, hd;
+        int most_kib; /* of a thread more */
+    } shape[] = { { "0.5B", 896, 4864, 14, 64, 560 },
+                  { "8B", 4096, 14336, 32, 128, 700 },
+                  { "70B", 8192, 28672, 64, 128, 700 } };
 
-    for (int c = 0; c < 2; c++)
-        for (int i = 0; i < 5; i++) {
-            struct device *d = cb_isa_open_or_skip(_i, n_thread[i]);
-            if (!d)
-                return;
-            bytes[c][i] = d->ops->reserve(d, 1, 4096, 4096, 32, 128, n_ctx[c]);
-            printf("%s, 32 heads of 128, %6d tokens, %3d threads: %6.1f MB\n", d->isa, n_ctx[c],
-                   n_thread[i], (double)bytes[c][i] / 1e6);
-            cb_device_close(d);
-            ck_assert_int_gt(bytes[c][i], 0);
+    for (int s = 0; s < 3; s++)
+        for (int c = 0; c < 2; c++) {
+            int64_t bytes[5];
+
+            printf("%-10s %4s, %6d tokens, MB:", cb_isa[_i], shape[s].name, n_ctx[c]);
+            for (int i = 0; i < 5; i++) {
+                struct device *d = crowded(_i, n_thread[i]);
+                if (!d)
+                    return;
+                bytes[i] = d->ops->reserve(d, 512, shape[s].ffn, shape[s].ffn, shape[s].n_head,
+                                           shape[s].hd, n_ctx[c]);
+                printf(" %d threads %.1f", n_thread[i], (double)bytes[i] / 1e6);
+                cb_backend_cpu.close(d);
+                cb_par_free(d->par);
+                ck_assert_int_gt(bytes[i], 0);
+            }
+            printf("; a thread more %.2f\n", (double)(bytes[4] - bytes[3]) / 192e6);
+            for (int i = 1; i < 5; i++)
+                ck_assert_int_le((bytes[i] - bytes[0]) / (n_thread[i] - 1),
+                                 (int64_t)shape[s].most_kib << 10);
         }
-    for (int c = 0; c < 2; c++)
-        for (int i = 1; i < 5; i++)
-            ck_assert_int_le(bytes[c][i] - bytes[c][0],
-                             (int64_t)MOST_OF_A_THREAD * (n_thread[i] - 1));
 }
 END_TEST
 

@@ -298,7 +298,9 @@ static const uint8_t *reads_of(const struct attn *a, int kv, int tok)
 static void tile_item(void *ctx, int i, int thread)
 {
     const struct job *job = ctx;
-    const int kv = i % job->a->n_kv, tile = job->n_tile - 1 - i / job->a->n_kv;
+    const int n_kv = job->a->n_kv, by_head = cb_par_nodes(job->par) > 1; /* its keys are there */
+    const int kv = by_head ? i / job->n_tile : i % n_kv;
+    const int tile = job->n_tile - 1 - (by_head ? i % job->n_tile : i / n_kv);
     const int tok = max_int(0, tile * job->tile_tok - job->first);
     const int end = min_int(job->a->n_tok, (tile + 1) * job->tile_tok - job->first);
     char *mem = cb_par_scratch(job->par, thread);
@@ -507,16 +509,12 @@ size_t cb_cpu_attn_shared(const struct device *d, int n_head, int hd, int n_ctx)
 }
 
 /* Bytes a thread */
-size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx)
+size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd)
 {
     const struct kern_attn *k = cb_cpu_vec(d)->attn;
     const int rows = most_rows(n_head, hd);
     size_t bytes = work_bytes(k, rows, hd) + 64, other = cb_cpu_score_scratch(k, rows, hd);
 
-    bytes = bytes > other ? bytes : other;
-    other = cb_cpu_block_mass_scratch(k, hd, n_ctx);
-    bytes = bytes > other ? bytes : other;
-    other = cb_cpu_sketch_mass_scratch(hd, n_head, n_ctx);
     bytes = bytes > other ? bytes : other;
     other = cb_cpu_nearest_scratch(k, hd);
     return bytes > other ? bytes : other;

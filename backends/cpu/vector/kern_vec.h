@@ -290,7 +290,7 @@ void cb_cpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
 void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s);
 
 /* attn.c, score.c */
-size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd, int n_ctx);
+size_t cb_cpu_attn_scratch(const struct device *d, int n_head, int hd);
 size_t cb_cpu_attn_shared(const struct device *d, int n_head, int hd, int n_ctx);
 void cb_cpu_attention(struct device *d, const struct attn *a, int n);
 size_t cb_cpu_score_scratch(const struct kern_attn *k, int rows, int hd);

@@ -74,6 +74,8 @@ static int open(struct attention *a, void **state)
     if (a->chunk < least && a->chunk < n_ctx)
         return cb_policy_refuse(form, "needs chunks of %d tokens at least, not %d", least,
                                 a->chunk);
+    if (a->dev->ops->reserve_blocks)
+        TRY(a->dev->ops->reserve_blocks(a->dev, a->model->hp.n_head, a->model->hp.hd_max, n_ctx));
     p->plan = *plan;
     a->prompt.joins = plan->rule == BLOCKS_BY_PATTERNS || plan->sample;
     p->n_row = a->chunk / BLOCK + 1;
