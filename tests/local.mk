@@ -99,6 +99,7 @@ check_programs = \
 	tests/unit/check_limits \
 	tests/unit/check_par \
 	tests/unit/check_affinity \
+	tests/unit/check_placement \
 	tests/unit/check_reply \
 	tests/unit/check_company \
 	tests/unit/check_patience \
@@ -574,6 +575,10 @@ tests_methods_check_own_slots_LDFLAGS = $(check_ldflags)
 tests_methods_check_omnikv_SOURCES = tests/methods/check_omnikv.c tests/vectors/selection.h
 tests_methods_check_omnikv_CFLAGS = $(check_cflags)
 tests_methods_check_omnikv_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_placement_SOURCES = tests/unit/check_placement.c
+tests_unit_check_placement_CFLAGS = $(check_cflags)
+tests_unit_check_placement_LDFLAGS = $(check_ldflags) -Wl,--wrap=cb_par_for,--wrap=cb_slab_alloc
 
 tests_unit_check_par_SOURCES = tests/unit/check_par.c
 tests_unit_check_par_CFLAGS = $(check_cflags)
