@@ -2,10 +2,12 @@
 /* check_par.c - every item of every loop is done once, whatever the number of threads and cores. */
 #include <check.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 #include "par/affinity.h"
@@ -339,6 +341,44 @@ START_TEST(nodes_change_no_result)
 }
 END_TEST
 
+static double seconds(int n_threads, float *out)
+{
+    const struct tiny tiny = cb_tiny_get("llama");
+    struct cb_model *m = cb_toy_model(&tiny, "cpu", n_threads);
+    double best = 1e9;
+
+    for (int round = 0; round < 5; round++) {
+        struct cb_session *s = cb_toy_session(m, "full", "f16", 0);
+        const double start = cb_now_s();
+        int32_t ids[600];
+
+        for (int i = 0; i < 600; i++)
+            ids[i] = 3 + i * 7 % 50;
+        ck_assert(!cb_session_prefill(s, ids, 600, NULL));
+        for (int i = 0; i < 20; i++)
+            ck_assert(!cb_session_decode(s, 5 + i));
+        best = cb_now_s() - start < best ? cb_now_s() - start : best;
+        memcpy(out, cb_session_logits(s), (size_t)m->hp.n_vocab * sizeof *out);
+        cb_session_close(s);
+    }
+    cb_model_close(m);
+    return best;
+}
+
+/* As many threads as are made at most, eight for each processor: the same bits, and not slower than
+ * by half. */
+START_TEST(more_threads_than_processors)
+{
+    static float few[1 << 16], many[1 << 16];
+    const int n = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const double fast = seconds(n, few), slow = seconds(8 * n, many);
+
+    printf("%d threads %.1f ms, %d threads %.1f ms\n", n, fast * 1e3, 8 * n, slow * 1e3);
+    ck_assert(!memcmp(few, many, sizeof few));
+    ck_assert_double_lt(slow, 2 * fast + 0.02);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("par");
@@ -359,6 +399,7 @@ int main(void)
     tcase_add_test(t, threads_begin_in_their_parts);
     tcase_add_test(t, a_node_takes_its_part_first);
     tcase_add_test(t, nodes_change_no_result);
+    tcase_add_test(t, more_threads_than_processors);
     srunner_set_fork_status(r, CK_NOFORK);
     srunner_run_all(r, CK_NORMAL);
     failed = srunner_ntests_failed(r);
