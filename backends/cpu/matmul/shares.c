@@ -160,7 +160,7 @@ static void try_cut(const struct pass *p, int n_thread, struct pass_cut *best)
 {
     const double time = time_of(p, n_thread);
 
-    if (best->time && time >= 0.98 * best->time)
+    if (best->time > 0 && time >= 0.98 * best->time)
         return;
     best->unit = p->unit;
     best->panels = p->panels;
@@ -232,7 +232,7 @@ void cb_pass_divide(struct pass *p, int n_thread, struct pass_cut *memo)
                                   .kind = p->act16 | p->batch << 1 | p->use_panel << 2 };
     struct pass_cut own = { 0 }, *c = memo && !p->some ? remembered(p, memo) : &own;
 
-    if (!c->time || c->w != key.w || c->up != key.up || c->n_mm != key.n_mm ||
+    if (c->time <= 0 || c->w != key.w || c->up != key.up || c->n_mm != key.n_mm ||
         c->n_tok != key.n_tok || c->n_set != key.n_set || c->kind != key.kind) {
         *c = key;
         search(p, n_thread, c);
