@@ -170,7 +170,7 @@ libcore_la_SOURCES += \
 	src/model/model.h \
 	src/model/mtp_head.c src/model/mtp_head.h \
 	src/model/model_log.c \
-	src/model/model_open.c src/model/model_over.h \
+	src/model/model_open.c src/model/model_over.h src/model/layer_share.c src/model/layer_share.h \
 	src/model/rope.c src/model/rope.h src/model/xielu.c src/model/xielu.h \
 	src/model/selector.c src/model/selector.h \
 	src/model/trained_blocks.c src/model/trained_blocks.h \
@@ -229,6 +229,7 @@ libcore_la_SOURCES += \
 	src/policy/method/xattention.c \
 	src/policy/paper_settings.c \
 	src/policy/policy.c src/policy/policy.h \
+	src/policy/own_layers.c \
 	src/policy/preset.c \
 	src/policy/view.c \
 	src/policy/votes.c
@@ -301,6 +302,7 @@ libcore_la_SOURCES += \
 	src/engine/logits.c src/engine/logits.h \
 	src/engine/batch.c src/engine/feed_call.h \
 	src/engine/in_step.c src/engine/in_step.h \
+	src/engine/layer_ring.c src/engine/layer_ring.h \
 	src/engine/session_open.c \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/selector_rows.c src/engine/selector_rows.h \

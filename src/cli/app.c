@@ -191,8 +191,10 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
         .log = on_log,
     };
 
-    return cb_model_open_over(path, &p, e && cb_opt_is(o, ARG_SPLIT, "tensor") ? e->team : NULL,
-                              out);
+    const int rows = cb_opt_is(o, ARG_SPLIT, "tensor"), layers = cb_opt_is(o, ARG_SPLIT, "layers");
+
+    return cb_model_open_over(path, &p, e && (rows || layers) ? e->team : NULL,
+                              rows ? DEAL_ROWS : DEAL_LAYERS, out);
 }
 
 /* ---- a draft model ---- */

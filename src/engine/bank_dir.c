@@ -459,7 +459,7 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
                         .prompt = { .tokens = s->token, .n = s->bank.n_seen } };
     int err;
 
-    if (cb_context_split_deals_any(&s->attention)) /* else rank 0 has everything */
+    if (!cb_in_step_has_bank(s))
         TRY(cb_in_step_alone(s, "bank folder"));
     TRY(cb_session_check_idle(s));
     if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy))

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* batch.c - decodes one token of each of several sessions together, or several of one session. */
+/* batch.c - decodes one token of each of several sessions together, or several of one session, and
+ * lets the model's own head guess some. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "device/split_rows.h"
 #include "feed_call.h"
 #include "in_step.h"
+#include "mtp_drafter.h"
 
 /* ---- one token of each of several sessions ---- */
 
@@ -106,4 +109,22 @@ int cb_session_decode_all(cb_session *s, const int32_t *tokens, int n, const flo
     TRY(cb_in_step_end(s->in_step, cb_feed_run(&c, 1)));
     *logits = s->w.batch_logits;
     return CB_OK;
+}
+
+/* ---- drafts by the model's own head ---- */
+
+static int guess_body(const struct feed_call *c)
+{
+    return cb_mtp_drafter_guess(cb_mtp_drafter_of(c->s[0]), c->n);
+}
+
+int cb_session_mtp_guess(struct cb_session *s, int most)
+{
+    const int32_t number = most;
+    struct feed_call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
+
+    if (!cb_split_rows_is(s->dev)) /* products are this rank's own */
+        return cb_feed_run(&c, 1);
+    TRY(cb_in_step_begin(s, VERB_GUESS, &number, sizeof number));
+    return cb_in_step_end(s->in_step, cb_feed_run(&c, 1));
 }

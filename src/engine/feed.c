@@ -6,15 +6,14 @@
 #include <sys/resource.h>
 
 #include "attention/attend.h"
-#include "base/buf.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/split_rows.h"
 #include "feed_call.h"
 #include "in_step.h"
 #include "layer_ahead.h"
+#include "layer_ring.h"
 #include "mtp_drafter.h"
-#include "orders.h"
 #include "session.h"
 #include "snapshot.h"
 
@@ -208,6 +207,9 @@ static int prefill_at_once(struct cb_session *s, const int32_t *tokens, int n,
     return CB_OK;
 }
 
+static int prefill_in_ring(struct cb_session *s, const int32_t *tokens, int n,
+                           const struct cb_prefill *how);
+
 /* Several ranks take a prompt in steps, so that it can be stopped between them. */
 int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
@@ -215,6 +217,8 @@ int cb_session_prefill(cb_session *s, const int32_t *tokens, int n, const struct
 
     if (!s->in_step)
         return prefill_at_once(s, tokens, n, how);
+    if (cb_ring_is(s))
+        return prefill_in_ring(s, tokens, n, how);
     TRY(cb_session_prefill_begin(s, tokens, n, how));
     do
         left = cb_session_prefill_step(s);
@@ -241,26 +245,6 @@ static int begin_body(const struct feed_call *c)
     return CB_OK;
 }
 
-/* Other ranks compute what is asked for as well: products may be dealt out. */
-static int tell_prompt(const struct cb_session *s, const int32_t *tokens, int n)
-{
-    const struct cb_prefill *how = &s->how;
-    struct order_prompt o = { how->logits   ? GIVES_LOGITS
-                              : how->states ? GIVES_STATES
-                                            : GIVES_LAST,
-                              how->logits_from };
-    struct buf b = { 0 };
-    int err;
-
-    if (!s->in_step)
-        return CB_OK;
-    cb_buf_add(&b, (const char *)&o, sizeof o);
-    cb_buf_add(&b, (const char *)tokens, (size_t)n * sizeof *tokens);
-    err = b.failed ? CB_ENOMEM : cb_in_step_begin(s, VERB_BEGIN, b.s, b.n);
-    cb_buf_free(&b);
-    return err;
-}
-
 /* The caller's own progress is asked between steps, which all ranks complete. */
 static int note_stop(void *arg, int64_t done, int64_t total)
 {
@@ -270,12 +254,89 @@ static int note_stop(void *arg, int64_t done, int64_t total)
     return 0;
 }
 
+/* A prompt in progress, and what its earlier pieces have left, is taken back: policies that drop
+ * nothing take pieces. */
+static void take_back(struct cb_session *s, int n)
+{
+    if (s->bank.n_feed)
+        undo(s);
+    if (s->bank.n_seen <= n)
+        return;
+    n = cb_attention_has(&s->attention, READ_STATE) ? 0 : n;
+    if (n)
+        cb_attention_cut(&s->attention, n);
+    else
+        cb_session_forget(s);
+    cb_session_went_back(s, n);
+    s->n_prefill_exact = 0;
+}
+
+static void go_back(struct cb_session *s, int n)
+{
+    const int32_t number = n;
+
+    s->goes_on = 0;
+    if (cb_in_step_begin(s, VERB_CANCEL, &number, sizeof number))
+        return;
+    if (!cb_device_lock(s->dev)) {
+        take_back(s, n);
+        cb_device_unlock(s->dev);
+    }
+    cb_in_step_end(s->in_step, CB_OK);
+}
+
+/* A piece of a prompt goes through all layers, each rank's in turn. A rank that has sent it on
+ * takes the next one, so that the ranks compute at the same time. */
+static int prefill_piece(struct cb_session *s, const int32_t *tokens, int n,
+                         const struct cb_prefill *how)
+{
+    struct feed_call c = { &s, 1, tokens, n, how, forward_body, CB_OK };
+    const int from = s->bank.n_seen;
+
+    TRY(ready(s, tokens, n, how));
+    s->how = *how;
+    TRY(cb_in_step_begin_prompt(s, tokens, n));
+    TRY(cb_in_step_end(s->in_step, cb_feed_run(&c, 0)));
+    end_prompt(s, from);
+    return CB_OK;
+}
+
+/* On rank 0, and within a told call, the pieces are this function's; other ranks are told each. */
+static int prefill_in_ring(struct cb_session *s, const int32_t *tokens, int n,
+                           const struct cb_prefill *how)
+{
+    const int from = s->bank.n_seen, told = !cb_in_step_leads(s);
+    const int all = how && (how->logits || how->states);
+    const int step = told || all || !cb_session_extends(s) ? n : s->chunk;
+    struct cb_prefill quiet = { 0 };
+
+    TRY(check_how(s, how, n));
+    TRY(cb_feed_check(s, tokens, n));
+    if (how)
+        quiet = *how;
+    quiet.progress = NULL;
+    for (int i = 0, m; i < n; i += m) {
+        m = min_int(step, n - i);
+        s->goes_on = told ? s->goes_on : i + m < n;
+        TRY(prefill_piece(s, tokens + i, m, &quiet));
+        if (!told && how && how->progress && how->progress(how->progress_arg, i + m, n) &&
+            i + m < n) {
+            go_back(s, from);
+            return cb_fail(CB_ECANCEL, "prefill: stopped");
+        }
+    }
+    s->goes_on = 0;
+    return CB_OK;
+}
+
 int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
                              const struct cb_prefill *how)
 {
     static const struct cb_prefill silent = { 0 };
     struct feed_call c = { &s, 1, tokens, n, NULL, begin_body, CB_OK };
 
+    if (cb_ring_is(s))
+        return prefill_in_ring(s, tokens, n, how);
     TRY(ready(s, tokens, n, how));
     s->how = s->asked = how ? *how : silent;
     s->prompt_from = s->bank.n_seen;
@@ -284,7 +345,7 @@ int cb_session_prefill_begin(cb_session *s, const int32_t *tokens, int n,
         s->how.progress = note_stop;
         s->how.progress_arg = s;
     }
-    TRY(tell_prompt(s, tokens, n));
+    TRY(cb_in_step_begin_prompt(s, tokens, n));
     return cb_in_step_end(s->in_step, cb_feed_run(&c, 0));
 }
 
@@ -312,31 +373,14 @@ int cb_session_prefill_step(cb_session *s)
     return left;
 }
 
+void cb_session_prefill_take_back(struct cb_session *s, int n)
+{
+    if (!s->busy)
+        go_back(s, n);
+}
+
 void cb_session_prefill_cancel(cb_session *s)
 {
-    if (s->busy || !s->bank.n_feed || cb_in_step_begin(s, VERB_CANCEL, NULL, 0))
-        return;
-    if (!cb_device_lock(s->dev)) {
-        undo(s);
-        cb_device_unlock(s->dev);
-    }
-    cb_in_step_end(s->in_step, CB_OK);
-}
-
-/* ---- drafts by the model's own head ---- */
-
-static int guess_body(const struct feed_call *c)
-{
-    return cb_mtp_drafter_guess(cb_mtp_drafter_of(c->s[0]), c->n);
-}
-
-int cb_session_mtp_guess(struct cb_session *s, int most)
-{
-    const int32_t number = most;
-    struct feed_call c = { .s = &s, .n_session = 1, .n = most, .body = guess_body };
-
-    if (!cb_split_rows_is(s->dev)) /* products are this rank's own */
-        return cb_feed_run(&c, 1);
-    TRY(cb_in_step_begin(s, VERB_GUESS, &number, sizeof number));
-    return cb_in_step_end(s->in_step, cb_feed_run(&c, 1));
+    if (!s->busy && s->bank.n_feed)
+        go_back(s, s->bank.n_seen);
 }

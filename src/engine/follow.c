@@ -48,7 +48,9 @@ static int plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank
 
     TRY(cb_session_plan(s, n_prompt, n_gen, &mine.memory));
     memcpy(mine.host, host, strlen(host) + 1);
-    if (s->in_step->tensor)
+    if (s->in_step->how == SPLIT_LAYERS)
+        messages = 1, mine.sent_bytes = sizeof(float) * (uint64_t)s->model->hp.n_embd;
+    else if (s->in_step->how == SPLIT_TENSOR)
         tensor_traffic(s, &messages, &mine.sent_bytes);
     else
         cb_context_split_traffic(&s->attention, &messages, &mine.sent_bytes);
@@ -142,6 +144,7 @@ static int begin_prompt(const struct told *t)
     how.logits = o.gives == GIVES_LOGITS ? ignore : NULL;
     how.states = o.gives == GIVES_STATES ? ignore : NULL;
     how.logits_from = o.logits_from;
+    t->s->goes_on = o.gives == GIVES_NOTHING;
     err = cb_session_prefill_begin(t->s, tokens, (int)n, &how);
     free(tokens);
     return err;
@@ -156,7 +159,7 @@ static int step_prompt(const struct told *t)
 
 static int cancel_prompt(const struct told *t)
 {
-    cb_session_prefill_cancel(t->s);
+    cb_session_prefill_take_back(t->s, number(t, 0));
     return CB_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "in_step.h"
 #include "layer_ahead.h"
 #include "layer_pass.h"
+#include "layer_ring.h"
 #include "logits.h"
 #include "model/health.h"
 #include "model/mtp_head.h"
@@ -159,7 +160,7 @@ void cb_forward_begin(struct cb_session *s, const int32_t *tokens, int n)
 {
     if (s->model->mtp_of)
         join(s, tokens, n);
-    else
+    else if (cb_ring_embeds(s))
         embed(s, tokens, n);
     if (s->w.id)
         memcpy(s->w.id, tokens, (size_t)n * sizeof *tokens);
@@ -187,23 +188,11 @@ static void fed(struct cb_session *s, int n)
     cb_attention_fed(&s->attention, n);
 }
 
-/* A prompt that was dealt out: the rows that this rank has not computed, or the last one */
-static int fetch_rows(struct cb_session *s, const struct cb_prefill *how)
-{
-    const int row = (int)cb_stream_row(s);
-    float *last = s->w.x + (size_t)(s->next.n_tok - 1) * (size_t)row;
-
-    if (s->bank.decoding || !how || !(how->logits || how->states))
-        return s->bank.decoding ? CB_OK : cb_context_split_last(&s->attention, last, row);
-    TRY(cb_context_split_gather(&s->attention, s->w.x, row));
-    s->next.n_tok = s->bank.n_feed;
-    return CB_OK;
-}
-
 /* After the last layer: the last token's logits. */
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
-    const int n = s->bank.n_feed;
+    const int n = s->bank.n_feed, all = how && (how->logits || how->states);
+    const int wanted = all ? n : s->goes_on && !s->bank.decoding ? 0 : 1; /* last rows */
 
     if (s->model->mtp_of) { /* the drafter looks at its state */
         TRY(cb_device_wait(s->dev));
@@ -211,8 +200,9 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
         return CB_OK;
     }
     if (s->attention.split)
-        TRY(fetch_rows(s, how));
-    if (cb_in_step_reads_logits(s))
+        TRY(cb_logits_fetch(s, how));
+    TRY(cb_ring_give(s, s->w.x, n, wanted));
+    if (wanted && cb_in_step_reads_logits(s))
         TRY(cb_logits_give(s, s->w.x + (size_t)(s->next.n_tok - 1) * cb_stream_row(s), how));
     cb_session_passed(s, s->next.n_tok == n ? s->w.x : NULL, s->bank.n_seen, n);
     fed(s, n);
@@ -275,6 +265,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)s->rope[t].n_rot : NULL;
+    if (!i && !l)
+        TRY(cb_ring_take(s, s->w.x, n));
     if (!i)
         cb_layer_ahead(s, l, m);
     carry_rows(s, 1, l, i, m, n_feed);
@@ -340,7 +332,9 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
                             rows_at(s[0], 0, n),
                             { w->cs[0], w->cs[1] } };
 
-    embed(s[0], tokens, n);
+    if (cb_ring_embeds(s[0]))
+        embed(s[0], tokens, n);
+    TRY(cb_ring_take(s[0], r.x, n));
     carry_rows(s[0], 1, 0, 0, n, n);
     for (int i = 0; i < n; i++) {
         w->batch[i] = &s[i]->attention;
@@ -353,6 +347,7 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
         for (int i = 0; i < n; i++)
             TRY(cb_attend_end(&s[i]->attention, l));
     }
+    TRY(cb_ring_give(s[0], r.x, n, n));
     TRY(batch_logits(s[0], r.x, n));
     for (int i = 0; i < n; i++) {
         memcpy(s[i]->w.logits, w->batch_logits + (size_t)i * n_vocab, n_vocab * sizeof *w->logits);
@@ -383,10 +378,12 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
                             { w->cs[0], w->cs[1] } };
 
     cb_forward_begin(s, tokens, n);
+    TRY(cb_ring_take(s, r.x, n));
     carry_rows(s, 1, 0, 0, n, n);
     s->bank.n_feed = 1; /* each token is a feed of its own */
     for (int l = 0; l < hp->n_layer; l++)
         TRY(cb_layer_pass(&r, l));
+    TRY(cb_ring_give(s, r.x, n, n));
     TRY(batch_logits(s, r.x, n));
     memcpy(w->logits, w->batch_logits + (size_t)(n - 1) * n_vocab, n_vocab * sizeof *w->logits);
     s->bank.read_bytes /= (uint64_t)n; /* a token's */

@@ -39,10 +39,16 @@ static uint64_t tensors_hash(const struct gguf *g)
     return h;
 }
 
+static enum split split_of(const struct cb_model *m)
+{
+    return cb_split_rows_is(m->dev) ? SPLIT_TENSOR : m->share.n_all ? SPLIT_LAYERS : SPLIT_CONTEXT;
+}
+
 /* What must be the same everywhere -> lines NAME=VALUE. Adapters count by their weights. Sessions
  * are opened with the settings of rank 0. */
 static int settings(struct cb_model *m, char *text)
 {
+    static const char *const name[] = { "context", "tensor", "layers" };
     uint64_t weights = tensors_hash(m->gguf);
 
     if (m->max_rank)
@@ -51,8 +57,7 @@ static int settings(struct cb_model *m, char *text)
     snprintf(text, SETTINGS,
              "version=%s\nsplit=%s\nmodel=%016" PRIx64 "\nweights=%016" PRIx64
              "\ninstruction set=%s\nprompt products=%s\n",
-             cb_version(), cb_split_rows_is(m->dev) ? "tensor" : "context", m->fingerprint, weights,
-             m->dev->isa, m->matmul);
+             cb_version(), name[split_of(m)], m->fingerprint, weights, m->dev->isa, m->matmul);
     return CB_OK;
 }
 
@@ -106,7 +111,7 @@ int cb_in_step_open(cb_model *m, struct ranks *team)
     if (!(x = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->team = team;
-    x->tensor = cb_split_rows_is(m->dev);
+    x->how = split_of(m);
     pthread_mutexattr_init(&nests);
     pthread_mutexattr_settype(&nests, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&x->lock, &nests);
@@ -219,7 +224,8 @@ struct made {
 static int agree(struct in_step *x, const struct cb_session *s, int err)
 {
     const int n = cb_ranks_n(x->team);
-    struct made mine = { err, x->n_id, err ? 0 : cb_policy_plan_hash(s->policy) };
+    struct made mine = { err, x->n_id,
+                         err || x->how == SPLIT_LAYERS ? 0 : cb_policy_plan_hash(s->policy) };
     struct made *all = cb_calloc((size_t)n, sizeof *all);
     int failed = all ? cb_ranks_share(x->team, &mine, sizeof mine, all) : CB_ENOMEM;
 
@@ -248,7 +254,7 @@ static int split_context(struct in_step *x, struct cb_session *s)
 
 static int join(struct in_step *x, struct cb_session *s)
 {
-    if (!x->tensor)
+    if (x->how == SPLIT_CONTEXT)
         TRY(split_context(x, s));
     TRY(cb_grow(&x->at, &x->cap, (size_t)x->n_id + 1, sizeof(struct cb_session *)));
     s->step_id = x->n_id;
@@ -289,5 +295,36 @@ int cb_in_step_alone(const struct cb_session *s, const char *what)
 
 int cb_in_step_reads_logits(const struct cb_session *s)
 {
-    return !s->in_step || s->in_step->tensor || !cb_ranks_me(s->in_step->team);
+    return !s->in_step || s->in_step->how == SPLIT_TENSOR || !cb_ranks_me(s->in_step->team);
+}
+
+int cb_in_step_has_bank(const struct cb_session *s)
+{
+    return !cb_context_split_deals_any(&s->attention) &&
+           (!s->in_step || s->in_step->how != SPLIT_LAYERS);
+}
+
+int cb_in_step_leads(const struct cb_session *s)
+{
+    return !s->in_step || !cb_ranks_me(s->in_step->team) || s->in_step->depth > 0;
+}
+
+int cb_in_step_begin_prompt(const struct cb_session *s, const int32_t *tokens, int n)
+{
+    const struct cb_prefill *how = &s->how;
+    struct order_prompt o = { s->goes_on    ? GIVES_NOTHING
+                              : how->logits ? GIVES_LOGITS
+                              : how->states ? GIVES_STATES
+                                            : GIVES_LAST,
+                              how->logits_from };
+    struct buf b = { 0 };
+    int err;
+
+    if (!s->in_step)
+        return CB_OK;
+    cb_buf_add(&b, (const char *)&o, sizeof o);
+    cb_buf_add(&b, (const char *)tokens, (size_t)n * sizeof *tokens);
+    err = b.failed ? CB_ENOMEM : cb_in_step_begin(s, VERB_BEGIN, b.s, b.n);
+    cb_buf_free(&b);
+    return err;
 }

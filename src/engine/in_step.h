@@ -41,6 +41,9 @@ void cb_in_step_close(cb_model *m);
  * it returns err. */
 int cb_in_step_begin(const struct cb_session *s, enum verb verb, const void *data, size_t n);
 int cb_in_step_end(struct in_step *x, int err); /* of the session */
+/* The same of a prompt, with what s->how asks for: other ranks compute it too, as products may be
+ * dealt out. */
+int cb_in_step_begin_prompt(const struct cb_session *s, const int32_t *tokens, int n);
 /* The same of a call that makes a session */
 int cb_in_step_begin_open(cb_model *m, const struct cb_session_params *p, const struct method *own);
 /* All ranks learn whether it has been made everywhere: s on this one, if err is 0. Fails on all of
@@ -52,6 +55,11 @@ void cb_in_step_forget(struct cb_session *s); /* it is being closed */
 int cb_in_step_alone(const struct cb_session *s, const char *what);
 /* 0: nobody reads the logits of this rank, whose products are its own */
 int cb_in_step_reads_logits(const struct cb_session *s);
+/* 1: what this rank calls now comes from its own caller, or from a call in progress, which all make
+ * alike; 0: it is a call that rank 0 has told */
+int cb_in_step_leads(const struct cb_session *s);
+/* 1: this rank has all that the session remembers */
+int cb_in_step_has_bank(const struct cb_session *s);
 
 /* ---- follow.c ---- */
 

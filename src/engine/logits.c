@@ -128,3 +128,15 @@ int cb_logits_give(struct cb_session *s, const float *last, const struct cb_pref
         return cb_model_not_finite(s->model);
     return CB_OK;
 }
+
+int cb_logits_fetch(struct cb_session *s, const struct cb_prefill *how)
+{
+    const int row = (int)cb_stream_row(s);
+    float *last = s->w.x + (size_t)(s->next.n_tok - 1) * (size_t)row;
+
+    if (s->bank.decoding || !how || !(how->logits || how->states))
+        return s->bank.decoding ? CB_OK : cb_context_split_last(&s->attention, last, row);
+    TRY(cb_context_split_gather(&s->attention, s->w.x, row));
+    s->next.n_tok = s->bank.n_feed;
+    return CB_OK;
+}

@@ -18,10 +18,14 @@ struct order {
 
 struct cb_session;
 
+/* What is dealt out: of a session its context, or of a model the rows of its matrices, or its
+ * layers */
+enum split { SPLIT_CONTEXT, SPLIT_TENSOR, SPLIT_LAYERS };
+
 /* A model whose calls are made on several ranks */
 struct in_step {
     struct ranks *team;
-    int tensor;             /* 1: the weights are dealt out; 0: the context is */
+    enum split how;
     pthread_mutex_t lock;   /* recursive: held from a call's begin to its end */
     int depth;              /* calls in progress: those within a call are not told */
     int broken;             /* 1: a call failed here alone; the ranks no longer agree */
@@ -41,6 +45,7 @@ struct order_open {
 struct order_prompt {
     int32_t gives, logits_from; /* enum gives */
 };
-enum gives { GIVES_LAST, GIVES_LOGITS, GIVES_STATES };
+/* NOTHING: more of the prompt follows */
+enum gives { GIVES_LAST, GIVES_LOGITS, GIVES_STATES, GIVES_NOTHING };
 
 #endif

@@ -138,7 +138,7 @@ int cb_session_save(const cb_session *s, const char *path)
     struct saved_how how = { .about = NULL };
     int err;
 
-    if (cb_context_split_deals_any(&s->attention)) /* else rank 0 has everything */
+    if (!cb_in_step_has_bank(s))
         TRY(cb_in_step_alone(s, "save"));
     TRY(cb_session_check_idle(s));
     if (!cb_policy_is_listed(s->policy))

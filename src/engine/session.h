@@ -101,6 +101,7 @@ struct cb_session {
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
     struct in_step *in_step;            /* in_step.h: the model's; NULL: this process is alone */
     int step_id;                        /* of the session, the same on every rank */
+    int goes_on;                        /* 1: more of the prompt follows: its output is not read */
     int stop;                           /* 1: the caller wants the prompt in progress stopped */
     int prompt_from;                    /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
@@ -183,6 +184,9 @@ int cb_session_note_tokens(struct cb_session *s, const int32_t *tokens, int n);
 /* Guesses up to `most` tokens after the noted one at bank.n_seen -> draft of the follower, which
  * must be there; their number, or a negative status (feed.c) */
 int cb_session_mtp_guess(struct cb_session *s, int most);
+
+/* On a rank that follows: the timeline goes back to the n tokens before the prompt (feed.c). */
+void cb_session_prefill_take_back(struct cb_session *s, int n);
 
 /* ---- forward.c ---- */
 

@@ -36,22 +36,28 @@ static int open_policy(struct cb_session *s, const struct cb_session_params *p,
                        const struct method *m, void *arg)
 {
     const struct hparams *hp = &s->model->hp;
-    const struct shape sh = { .n_layer = cb_model_policy_layers(s->model),
-                              .n_head = hp->n_head,
-                              .n_kv = hp->n_kv,
-                              .hd = hp->hd,
-                              .n_ctx = s->bank.n_ctx,
-                              .one_row = s->bank.one_row,
-                              .at = s->model->global,
-                              .n_model_layer = hp->n_layer,
-                              .model = s->model->fingerprint,
-                              .preset_dir = s->model->preset_dir,
-                              .trained_blocks = s->model->blocks.start,
-                              .trained_sinks = s->model->blocks.sinks,
-                              .trained_recent = s->model->blocks.recent,
-                              .selects = cb_model_selects(s->model),
-                              .guest = p->guest };
+    const struct layer_share *own = &s->model->share;
+    struct shape sh = { .n_layer = cb_model_policy_layers(s->model),
+                        .n_head = hp->n_head,
+                        .n_kv = hp->n_kv,
+                        .hd = hp->hd,
+                        .n_ctx = s->bank.n_ctx,
+                        .one_row = s->bank.one_row,
+                        .at = s->model->global,
+                        .n_model_layer = hp->n_layer,
+                        .model = s->model->fingerprint,
+                        .preset_dir = s->model->preset_dir,
+                        .trained_blocks = s->model->blocks.start,
+                        .trained_sinks = s->model->blocks.sinks,
+                        .trained_recent = s->model->blocks.recent,
+                        .selects = cb_model_selects(s->model),
+                        .guest = p->guest };
 
+    if (own->n_all) {
+        sh.n_layer = own->n_policy;
+        sh.n_model_layer = own->n_all;
+        sh.own = (struct own_layers){ own->policy_first, own->n_own, own->at, hp->n_layer };
+    }
     if (m)
         TRY(cb_policy_open_as(m, arg, &sh, &s->policy));
     else

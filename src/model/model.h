@@ -469,6 +469,13 @@ struct unused {
 
 struct mtp_head;
 
+/* Of a model's layers, those of a rank (layer_share.h) */
+struct layer_share {
+    int first, n_all;           /* the first one, among all; n_all 0: the rank has all layers */
+    int policy_first, n_policy; /* the same of those that policies act on */
+    int n_own, *at;             /* as n_global and global are of all layers; [n_own] or NULL */
+};
+
 struct cb_model {
     struct gguf *gguf;
     struct tok *tok;
@@ -487,6 +494,7 @@ struct cb_model {
     /* The layers that policies act on, or NULL: all. They store keys, and have no window of the
      * model's own if others that store keys have none. */
     int *global, n_global;
+    struct layer_share share;
     struct trained_blocks blocks;
     struct weight embd;   /* [n_vocab][n_embd], read by rows */
     struct weight inputs; /* [n_vocab][n_layer * n_input], the same; raw NULL: hp.n_input is 0 */

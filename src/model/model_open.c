@@ -17,6 +17,7 @@
 #include "device/split_rows.h"
 #include "head_prune.h"
 #include "hparams.h"
+#include "layer_share.h"
 #include "mtp_head.h"
 #include "text/conversation_text.h"
 #include "weights.h"
@@ -69,7 +70,8 @@ static int load_all(struct cb_model *m)
     for (int i = 0; m->mtp && (w = cb_mtp_weight(m->mtp, i)); i++)
         if (w->raw)
             TRY(load(m, w));
-    TRY(load(m, &m->output));
+    if (cb_layer_share_has_head(m))
+        TRY(load(m, &m->output));
     return cb_mtp_open(m);
 }
 
@@ -270,7 +272,7 @@ static int check_rope(struct cb_model *m)
 }
 
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p,
-                      struct ranks *team)
+                      struct ranks *team, enum model_deal deal)
 {
     if (p->draft_mtp < 0 || p->draft_mtp > MOST_DRAFT)
         return cb_fail(CB_EARG, "drafts of %d tokens by the model's own head: not 0 to %d",
@@ -291,7 +293,8 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     TRY(check_rope(m));
     TRY(fingerprint(m, &m->fingerprint));
     TRY(open_device(m, p));
-    TRY(cb_split_rows_open(m->dev, team));
+    if (team)
+        TRY(deal == DEAL_ROWS ? cb_split_rows_open(m->dev, team) : cb_layer_share_open(m, team));
     return load_all(m);
 }
 
@@ -302,11 +305,11 @@ struct cb_model_params cb_model_defaults(void)
 
 int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out)
 {
-    return cb_model_open_over(path, params, NULL, out);
+    return cb_model_open_over(path, params, NULL, DEAL_ROWS, out);
 }
 
 int cb_model_open_over(const char *path, const struct cb_model_params *params, struct ranks *team,
-                       cb_model **out)
+                       enum model_deal deal, cb_model **out)
 {
     const struct cb_model_params none = cb_model_defaults();
     struct cb_model *m;
@@ -318,7 +321,7 @@ int cb_model_open_over(const char *path, const struct cb_model_params *params, s
     m = cb_calloc(1, sizeof *m);
     if (!m)
         return CB_ENOMEM;
-    err = open_steps(m, path, params ? params : &none, team);
+    err = open_steps(m, path, params ? params : &none, team, deal);
     if (err) {
         cb_model_close(m);
         return err;
@@ -348,6 +351,7 @@ void cb_model_close(cb_model *m)
         unload(m, &m->output);
         cb_device_unlock(m->dev);
     }
+    cb_layer_share_close(m);
     cb_split_rows_close(m->dev);
     cb_device_close(m->dev);
     cb_token_trie_free(m->token_trie);

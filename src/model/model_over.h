@@ -6,9 +6,14 @@
 #include "ctxbank.h"
 #include "ranks/ranks.h"
 
-/* cb_model_open() with matrices that are dealt out to the team by rows (device/split_rows.h). The
- * team outlives the model. NULL: they are not dealt out */
+/* What of a model is dealt out to the ranks of a team */
+enum model_deal {
+    DEAL_ROWS,  /* the rows of its matrices (device/split_rows.h) */
+    DEAL_LAYERS /* its layers (layer_share.h) */
+};
+
+/* cb_model_open() with a model that is dealt out to the team, which outlives it. NULL: it is not */
 int cb_model_open_over(const char *path, const struct cb_model_params *params, struct ranks *team,
-                       cb_model **out);
+                       enum model_deal deal, cb_model **out);
 
 #endif

@@ -423,6 +423,7 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
 {
     const size_t n = (size_t)p->sh.n_layer;
     struct layer_plan *plan = cb_calloc(n, sizeof *plan);
+    const char *why;
 
     p->plan = p->planned = plan;
     p->watch = cb_calloc(n, sizeof *p->watch);
@@ -445,6 +446,8 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
         if (plan[l].cross.from)
             return cb_policy_refuse(p, "the model stores one row as key and value, so keys cannot "
                                        "be dropped without values");
+    if ((why = cb_policy_keep_own(p, plan)))
+        return cb_policy_refuse(p, why);
     cb_policy_clear(p);
     return number_rows(p);
 }

@@ -26,6 +26,13 @@ struct shape {
     int trained_sinks, trained_recent;
     int selects; /* 1: layers have trained selectors, which name what queries read */
     int guest;   /* 1: options come from a stranger, who may name files of preset_dir alone */
+    /* Of a rank that has some of the layers: the plan is made of all, then these become all. n 0:
+     * it has all of them */
+    struct own_layers {
+        int first, n;
+        const int *at;
+        int n_model_layer;
+    } own;
 };
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
@@ -512,6 +519,9 @@ int cb_policy_plan(struct policy *p, struct bank *bank); /* calls the method's p
 /* The state as plain data (bank/store_areas.h) -> out[n_layer + 2]; two policies opened with the
  * same spec and shape have the same areas. check() comes after they were filled from a file. */
 struct area;
+/* own_layers.c: where a rank has some of the layers, the plan of all becomes that of these. NULL,
+ * or why it cannot */
+const char *cb_policy_keep_own(struct policy *p, struct layer_plan *plan);
 uint64_t cb_policy_plan_hash(const struct policy *p);               /* of the whole plan */
 const struct repeat_plan *cb_policy_repeat(const struct policy *p); /* NULL: none */
 int cb_policy_areas(const struct policy *p, struct area *out);

@@ -25,6 +25,7 @@ struct ranks {
     double call_s;
     struct pulse *pulse; /* NULL: alone */
     struct ranks_traffic traffic;
+    int64_t begun; /* calls of all ranks */
 };
 
 int cb_ranks_built(void)
@@ -112,7 +113,7 @@ static int begin(struct ranks *r, size_t bytes)
     r->traffic.calls++;
     r->traffic.bytes += bytes;
     if (r->pulse)
-        cb_pulse_begun(r->pulse, (int64_t)r->traffic.calls);
+        cb_pulse_begun(r->pulse, ++r->begun);
     return CB_OK;
 }
 
@@ -140,6 +141,36 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     TRY(begin(r, bytes));
     code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, r->comm, &q);
     return code ? mpi_failed("share", code) : done(r, &q, 0);
+}
+
+enum { PIECE = 1 << 30 }; /* bytes of a message between two ranks */
+
+int cb_ranks_send(struct ranks *r, int to, const void *buf, size_t bytes)
+{
+    MPI_Request q;
+
+    r->traffic.calls++;
+    r->traffic.bytes += bytes;
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = bytes - i < PIECE ? bytes - i : PIECE;
+        if (MPI_Isend((const char *)buf + i, (int)n, MPI_BYTE, to, 0, r->comm, &q))
+            return cb_fail(CB_EIO, "ranks: a message to rank %d failed", to);
+        TRY(done(r, &q, 1));
+    }
+    return CB_OK;
+}
+
+int cb_ranks_receive(struct ranks *r, int from, void *buf, size_t bytes)
+{
+    MPI_Request q;
+
+    for (size_t i = 0, n; i < bytes; i += n) {
+        n = bytes - i < PIECE ? bytes - i : PIECE;
+        if (MPI_Irecv((char *)buf + i, (int)n, MPI_BYTE, from, 0, r->comm, &q))
+            return cb_fail(CB_EIO, "ranks: a message from rank %d failed", from);
+        TRY(done(r, &q, 1));
+    }
+    return CB_OK;
 }
 
 /* ---- join, leave ---- */

@@ -61,3 +61,15 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     (void)r, (void)mine, (void)bytes, (void)all;
     return CB_OK;
 }
+
+int cb_ranks_send(struct ranks *r, int to, const void *buf, size_t bytes)
+{
+    (void)r, (void)to, (void)buf, (void)bytes;
+    return CB_OK;
+}
+
+int cb_ranks_receive(struct ranks *r, int from, void *buf, size_t bytes)
+{
+    (void)r, (void)from, (void)buf, (void)bytes;
+    return CB_OK;
+}

@@ -46,5 +46,8 @@ struct ranks_traffic cb_ranks_traffic(const struct ranks *r);
 int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle);
 /* bytes of each rank -> all[n][bytes] on every rank */
 int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all);
+/* bytes from one rank to another, which both call; each may wait as long as the other lives */
+int cb_ranks_send(struct ranks *r, int to, const void *buf, size_t bytes);
+int cb_ranks_receive(struct ranks *r, int from, void *buf, size_t bytes);
 
 #endif
