@@ -374,18 +374,35 @@ int cb_context_split_join(struct attention *a, const struct attention_call *call
 
 /* ---- settle ---- */
 
-int cb_context_split_settle(struct attention *a, int l)
+/* Blocks are prepacked whole, and dealt out whole. */
+static int keep_own(struct attention *a, int l)
 {
     struct context_split *x = a->split;
     struct store *st = &a->bank->store[l];
-    int n = 0;
+    int n = 0, prepacked = 0;
 
-    if (!cb_context_split_deals(a, l) || a->bank->decoding)
-        return CB_OK;
     for (int i = 0; i < st->n[0]; i++)
-        if (owner(x, cb_store_pos(st, 0, i)) == x->me)
+        if (owner(x, cb_store_pos(st, 0, i)) == x->me) {
             x->keep[n++] = i;
+            prepacked += i < st->prepacked;
+        }
     for (int h = 0; h < st->n_kv; h++)
         TRY(cb_store_deal_out(st, h, x->keep, n));
+    st->prepacked = prepacked;
+    return CB_OK;
+}
+
+int cb_context_split_settle(struct attention *a, int l)
+{
+    return cb_context_split_deals(a, l) && !a->bank->decoding ? keep_own(a, l) : CB_OK;
+}
+
+int cb_context_split_loaded(struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_context_split_deals(a, l)) {
+            TRY(cb_store_list_positions(&a->bank->store[l]));
+            TRY(keep_own(a, l));
+        }
     return CB_OK;
 }

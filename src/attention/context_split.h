@@ -53,6 +53,8 @@ int cb_context_split_unread(const struct attention *a, const struct chunk *c, in
 int cb_context_split_joins(const struct attention *a, int l);
 /* Joins it: the call's out and lse of this rank's slots -> of all slots */
 int cb_context_split_join(struct attention *a, const struct attention_call *call);
+/* The session holds the slots of all ranks, out of a saved bank: this one keeps its own. */
+int cb_context_split_loaded(struct attention *a);
 /* A feed has gone through layer l: after a prompt, this rank keeps its own slots alone. */
 int cb_context_split_settle(struct attention *a, int l);
 

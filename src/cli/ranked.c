@@ -44,8 +44,7 @@ static int check(const struct opts *o)
         enum opt_id id;
         const char *why;
     } not_yet[] = {
-        { ARG_BANK, "a saved bank is opened by one process" },
-        { ARG_BANK_DIR, "a saved bank is opened by one process" },
+        { ARG_BANK_DIR, "the folder is looked through by one process" },
         { ARG_MODELS, "the processes hold one model (-m)" },
         { ARG_UNLOAD_AFTER, "the processes hold their model until they end" },
     };

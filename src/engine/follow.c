@@ -124,6 +124,16 @@ static int fork_session(const struct told *t)
     return CB_OK;
 }
 
+static int load_session(const struct told *t)
+{
+    const char *path = t->data + sizeof(int32_t);
+    const size_t at = sizeof(int32_t) + strlen(path) + 1; /* of the policy, if there is one */
+    cb_session *s;
+
+    (void)cb_session_load_as(t->m, path, number(t, 0), at < t->n ? t->data + at : NULL, &s);
+    return CB_OK;
+}
+
 static void ignore(void *arg, int i, const float *x)
 {
     (void)arg, (void)i, (void)x;
@@ -227,19 +237,26 @@ static int plan_with(const struct told *t)
 
 typedef int (*call_fn)(const struct told *t);
 static const call_fn call_of[VERB_END] = {
-    [VERB_OPEN] = open_session, [VERB_CLOSE] = close_session,
-    [VERB_FORK] = fork_session, [VERB_BEGIN] = begin_prompt,
-    [VERB_STEP] = step_prompt,  [VERB_CANCEL] = cancel_prompt,
-    [VERB_DECODE] = decode,     [VERB_DECODE_ALL] = decode_all,
-    [VERB_BATCH] = batch,       [VERB_CUT] = cut,
-    [VERB_GUESS] = guess,       [VERB_PLAN] = plan_with,
+    [VERB_OPEN] = open_session,
+    [VERB_CLOSE] = close_session,
+    [VERB_FORK] = fork_session,
+    [VERB_LOAD] = load_session,
+    [VERB_BEGIN] = begin_prompt,
+    [VERB_STEP] = step_prompt,
+    [VERB_CANCEL] = cancel_prompt,
+    [VERB_DECODE] = decode,
+    [VERB_DECODE_ALL] = decode_all,
+    [VERB_BATCH] = batch,
+    [VERB_CUT] = cut,
+    [VERB_GUESS] = guess,
+    [VERB_PLAN] = plan_with,
 };
 
 static int make_call(cb_model *m, const struct order *o, const char *data)
 {
     const struct told t = { m, session_of(m->in_step, o->session), data, (size_t)o->n };
 
-    if (o->verb != VERB_OPEN && !t.s)
+    if (o->verb != VERB_OPEN && o->verb != VERB_LOAD && !t.s)
         return cb_fail(CB_EIO, "ranks: a session that is not here");
     return call_of[o->verb](&t);
 }

@@ -328,3 +328,25 @@ int cb_in_step_begin_prompt(const struct cb_session *s, const int32_t *tokens, i
     cb_buf_free(&b);
     return err;
 }
+
+int cb_in_step_begin_load(cb_model *m, const char *path, int n_ctx, const char *policy)
+{
+    const int32_t number = n_ctx;
+    struct buf b = { 0 };
+    int err;
+
+    if (!m->in_step)
+        return CB_OK;
+    if (m->in_step->how == SPLIT_LAYERS)
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: a saved bank has all layers: not yet with ranks that "
+                       "have some",
+                       path);
+    cb_buf_add(&b, (const char *)&number, sizeof number);
+    cb_buf_add(&b, path, strlen(path) + 1);
+    if (policy)
+        cb_buf_add(&b, policy, strlen(policy) + 1);
+    err = b.failed ? CB_ENOMEM : begin(m->in_step, VERB_LOAD, -1, b.s, b.n);
+    cb_buf_free(&b);
+    return err;
+}

@@ -12,6 +12,7 @@ enum verb {
     VERB_OPEN,
     VERB_CLOSE,
     VERB_FORK,
+    VERB_LOAD,
     VERB_BEGIN,
     VERB_STEP,
     VERB_CANCEL,
@@ -46,6 +47,7 @@ int cb_in_step_end(struct in_step *x, int err); /* of the session */
 int cb_in_step_begin_prompt(const struct cb_session *s, const int32_t *tokens, int n);
 /* The same of a call that makes a session */
 int cb_in_step_begin_open(cb_model *m, const struct cb_session_params *p, const struct method *own);
+int cb_in_step_begin_load(cb_model *m, const char *path, int n_ctx, const char *policy);
 /* All ranks learn whether it has been made everywhere: s on this one, if err is 0. Fails on all of
  * them, or on none; the session gets its id. Then the call ends. */
 int cb_in_step_end_open(cb_model *m, struct cb_session *s, int err);

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/json_lenient.h"
 #include "device/prepacked.h"
+#include "in_step.h"
 #include "saved_about.h"
 #include "saved_head.h"
 #include "session_state.h"
@@ -485,6 +486,8 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, const
     if (!err && same && computed_here(b, *out) && a.n_prefill_exact > 0 &&
         a.n_prefill_exact <= (*out)->bank.n_seen)
         (*out)->n_prefill_exact = a.n_prefill_exact;
+    if (!err)
+        err = cb_context_split_loaded(&(*out)->attention);
     if (err) {
         cb_session_close(*out);
         *out = NULL;
@@ -492,18 +495,34 @@ static int load(const struct saved_bank *b, struct cb_model *m, int n_ctx, const
     return err;
 }
 
+static int load_file(cb_model *m, const char *path, int n_ctx, const char *policy, cb_session **out)
+{
+    struct saved_bank *b;
+    int err;
+
+    TRY(cb_saved_open(path, &b));
+    err = load(b, m, n_ctx, policy, out);
+    cb_saved_close(b);
+    return err;
+}
+
+/* Every rank reads the same file. */
 int cb_session_load_as(cb_model *m, const char *path, int n_ctx, const char *policy,
                        cb_session **out)
 {
-    struct saved_bank *b;
+    cb_session *s = NULL;
     int err;
 
     *out = NULL;
     if (!m->dev)
         return cb_fail(CB_EARG, "session: the model was opened for its vocabulary alone");
-    TRY(cb_saved_open(path, &b));
-    err = load(b, m, n_ctx, policy, out);
-    cb_saved_close(b);
+    TRY(cb_in_step_begin_load(m, path, n_ctx, policy));
+    err = load_file(m, path, n_ctx, policy, &s);
+    err = cb_in_step_end_open(m, s, err);
+    if (err)
+        cb_session_close(s);
+    else
+        *out = s;
     return err;
 }
 

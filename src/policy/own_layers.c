@@ -15,10 +15,11 @@ const char *cb_policy_keep_own(struct policy *p, struct layer_plan *plan)
                "ranks have; not yet";
     memmove(plan, plan + own->first, (size_t)own->n * sizeof *plan);
     for (int l = 0; l < own->n; l++) {
-        plan[l].reads -= plan[l].reads < 0 ? 0 : own->first;
-        if (plan[l].cross.from || plan[l].narrows || plan[l].late || plan[l].reads >= own->n ||
-            plan[l].reads < -1)
+        const int reads = plan[l].reads - own->first;
+        if (plan[l].cross.from || plan[l].narrows || plan[l].late ||
+            (plan[l].reads >= 0 && (reads < 0 || reads >= own->n)))
             return "a layer reads what one of another rank has chosen";
+        plan[l].reads = plan[l].reads < 0 ? -1 : reads;
     }
     p->sh.n_layer = own->n;
     p->sh.at = own->at;

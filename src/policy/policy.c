@@ -447,7 +447,7 @@ int cb_policy_plan(struct policy *p, struct bank *bank)
             return cb_policy_refuse(p, "the model stores one row as key and value, so keys cannot "
                                        "be dropped without values");
     if ((why = cb_policy_keep_own(p, plan)))
-        return cb_policy_refuse(p, why);
+        return cb_policy_refuse(p, "%s", why);
     cb_policy_clear(p);
     return number_rows(p);
 }
