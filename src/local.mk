@@ -464,6 +464,7 @@ libcli_a_SOURCES = \
 	src/bench/time_small.c \
 	src/cli/commands/banks.c src/cli/commands/bench.c \
 	src/cli/commands/bench_ops.c src/cli/commands/bench_ops.h \
+	src/cli/commands/bench_ranks.c src/cli/commands/bench_ranks.h \
 	src/cli/calibrate/calibrate.c src/cli/calibrate/calibrate.h \
 	src/cli/calibrate/calibrate_filter.c \
 	src/cli/calibrate/calibrate_layers.c \

@@ -24,9 +24,17 @@ static void on_lost(void *arg, int rank, const char *host)
     cb_ranks_end(*team, 1);
 }
 
+/* A slower network, for tests: seconds that each message takes more */
+static double test_delay(void)
+{
+    const char *us = getenv("CTXBANK_TEST_RANK_DELAY_US");
+
+    return us ? strtod(us, NULL) * 1e-6 : 0;
+}
+
 static int join(const struct opts *o, struct ranks **out)
 {
-    const struct ranks_params p = { .lost = on_lost, .arg = out };
+    const struct ranks_params p = { .lost = on_lost, .arg = out, .delay_s = test_delay() };
 
     TRY(cb_ranks_join(&p, out));
     if (cb_ranks_me(*out) && !cb_opt_flag(o, ARG_VERBOSE))

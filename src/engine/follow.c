@@ -66,6 +66,28 @@ int cb_session_plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct 
     return cb_in_step_end(s->in_step, plan_ranks(s, n_prompt, n_gen, all));
 }
 
+/* ---- messages to be timed ---- */
+
+static int ping(const struct cb_session *s, size_t bytes, int n)
+{
+    struct ranks *team = s->in_step->team;
+    char *mine = cb_calloc(bytes, (size_t)cb_ranks_n(team) + 1);
+    int err = mine ? CB_OK : CB_ENOMEM;
+
+    for (int i = 0; !err && i < n; i++)
+        err = cb_ranks_share(team, mine, bytes, mine + bytes);
+    free(mine);
+    return err;
+}
+
+int cb_session_ping(struct cb_session *s, size_t bytes, int n)
+{
+    const int32_t given[] = { (int32_t)bytes, n };
+
+    TRY(cb_in_step_begin(s, VERB_PING, given, sizeof given));
+    return cb_in_step_end(s->in_step, ping(s, bytes, n));
+}
+
 /* ---- the calls ---- */
 
 /* A told call: its session, NULL for a call that opens one, and n bytes of data */
@@ -235,6 +257,11 @@ static int plan_with(const struct told *t)
     return err;
 }
 
+static int ping_with(const struct told *t)
+{
+    return cb_session_ping(t->s, (size_t)number(t, 0), number(t, 1));
+}
+
 typedef int (*call_fn)(const struct told *t);
 static const call_fn call_of[VERB_END] = {
     [VERB_OPEN] = open_session,
@@ -250,6 +277,7 @@ static const call_fn call_of[VERB_END] = {
     [VERB_CUT] = cut,
     [VERB_GUESS] = guess,
     [VERB_PLAN] = plan_with,
+    [VERB_PING] = ping_with,
 };
 
 static int make_call(cb_model *m, const struct order *o, const char *data)

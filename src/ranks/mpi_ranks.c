@@ -22,7 +22,7 @@ struct ranks {
     MPI_Comm comm, of_pulse;
     int me, n;
     char (*host)[RANKS_HOST]; /* [n] */
-    double call_s;
+    double call_s, delay_s;
     struct pulse *pulse; /* NULL: alone */
     struct ranks_traffic traffic;
     int64_t begun; /* calls of all ranks */
@@ -129,6 +129,15 @@ int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle)
     return code ? mpi_failed("tell", code) : done(r, &q, idle);
 }
 
+static void delay(const struct ranks *r)
+{
+    const double s = r->delay_s;
+    const struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
+
+    if (s > 0)
+        nanosleep(&t, NULL);
+}
+
 int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
 {
     MPI_Request q;
@@ -140,7 +149,9 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     }
     TRY(begin(r, bytes));
     code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, r->comm, &q);
-    return code ? mpi_failed("share", code) : done(r, &q, 0);
+    TRY(code ? mpi_failed("share", code) : done(r, &q, 0));
+    delay(r);
+    return CB_OK;
 }
 
 enum { PIECE = 1 << 30 }; /* bytes of a message between two ranks */
@@ -206,6 +217,7 @@ static int open_team(struct ranks *r, const struct ranks_params *p)
     MPI_Comm_set_errhandler(r->of_pulse, MPI_ERRORS_RETURN);
     MPI_Comm_rank(r->comm, &r->me);
     MPI_Comm_size(r->comm, &r->n);
+    r->delay_s = p->delay_s;
     r->call_s = p->call_s > 0 ? p->call_s : CALL_S;
     of_pulse.life_s = p->life_s > 0 ? p->life_s : LIFE_S;
     if (r->n > RANKS_MOST)

@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "bench_ops.h"
+#include "bench_ranks.h"
 #include "cli/cmd.h"
 #include "cli/output/log.h"
 #include "cli/output/row_writer.h"
@@ -427,6 +428,8 @@ static int run(const struct opts *o)
     if (ops && n > 1)
         return cb_usage("--threads: one number with --ops");
     cb_interrupt_catch();
+    if (cb_opt_set(o, ARG_BENCH_RANKS))
+        return cb_interrupt_status(cb_bench_ranks_run(o, n ? (int)threads[0] : 0));
     return cb_interrupt_status(ops ? cb_bench_ops_run(o, n ? (int)threads[0] : 0) : models(o));
 }
 

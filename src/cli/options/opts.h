@@ -116,6 +116,7 @@ enum opt_id {
     ARG_PLANS_FIT,
     ARG_REPEATS,
     ARG_FORMAT,
+    ARG_BENCH_RANKS,
     ARG_OPS,
     ARG_ONLY,
     ARG_PPL_FILE,
