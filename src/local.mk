@@ -12,6 +12,7 @@ libcore_la_SOURCES += \
 	src/base/ints.h \
 	src/base/json.c src/base/json.h \
 	src/base/json_lenient.c src/base/json_lenient.h \
+	src/base/macos.h \
 	src/base/new_file.c src/base/new_file.h \
 	src/base/number.c src/base/number.h \
 	src/base/linux_flags.h src/base/page_guard.c src/base/page_guard.h \

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/linux_flags.h"
+#include "base/macos.h"
 
 #if defined(__linux__) && !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25 /* headers may be older than the kernel */

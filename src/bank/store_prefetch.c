@@ -3,9 +3,11 @@
 #include "store_prefetch.h"
 
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include "pages.h"
 #include "store.h"

@@ -7,6 +7,7 @@
 #include <sys/random.h>
 
 #include "err.h"
+#include "macos.h"
 
 int cb_random(void *out, size_t n)
 {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macos.h"
 #include "jcase.h"
 #include "jformat.h"
 #include "jnum.h"

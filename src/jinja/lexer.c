@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macos.h"
 #include "base/utf8.h"
 #include "jnum.h"
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json_lenient.h"
+#include "base/macos.h"
 #include "exchange.h"
 #include "listener.h"
 #include "model_shelf.h"

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/macos.h"
 
 static int listen_at(const struct addrinfo *a)
 {

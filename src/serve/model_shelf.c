@@ -134,7 +134,7 @@ static void unload(struct model_shelf *s, int i)
 }
 
 /* Waits until something changes, or it is time to ask the client. 1: continue waiting */
-static int wait(struct model_shelf *s, int (*gone)(void *arg), void *gone_arg)
+static int wait_change(struct model_shelf *s, int (*gone)(void *arg), void *gone_arg)
 {
     const struct timespec until = cb_clock_in(poll_s);
 
@@ -149,7 +149,7 @@ static int retire(struct model_shelf *s, int i, int (*gone)(void *arg), void *go
 
     p->state = SHELF_LEAVING;
     while (p->users)
-        if (!wait(s, gone, gone_arg)) {
+        if (!wait_change(s, gone, gone_arg)) {
             p->state = SHELF_LOADED;
             return cb_fail(CB_ECANCEL, "the request was cancelled before its model was loaded");
         }
@@ -240,7 +240,7 @@ static int take_model(struct model_shelf *s, int i, int (*gone)(void *arg), void
             rc = load(s, i, gone, gone_arg);
             end_busy(s);
             TRY(rc);
-        } else if (!wait(s, gone, gone_arg)) {
+        } else if (!wait_change(s, gone, gone_arg)) {
             return s->stopping ? going_down() : cb_fail(CB_ECANCEL, "the request was cancelled");
         }
     }
@@ -299,7 +299,7 @@ int cb_shelf_rescale(struct model_shelf *s, int i, const float *scale, int (*gon
 
     pthread_mutex_lock(&s->lock);
     while (!rc && s->busy)
-        if (!wait(s, gone, gone_arg))
+        if (!wait_change(s, gone, gone_arg))
             rc = cb_fail(CB_ECANCEL, "the request was cancelled");
     if (!rc && s->stopping)
         rc = going_down();

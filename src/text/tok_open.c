@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/macos.h"
 #include "tok_impl.h"
 
 static const struct tok_kind *const kinds[] = { &cb_tok_bpe, &cb_tok_spm, &cb_tok_gemma4 };

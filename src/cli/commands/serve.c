@@ -3,7 +3,6 @@
 #include "serve/serve.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,8 +10,12 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/err.h"
+#include "base/macos.h"
 #include "cli/cmd.h"
 #include "cli/output/log.h"
 #include "served_models.h"

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/macos.h"
 #include "base/suggest.h"
 #include "base/words.h"
 #include "task_run.h"

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
+#include "base/macos.h"
 #include "csv.h"
 
 /* Wilson's score interval of a mean of n values in 0..1: made for shares of right answers, wider
