@@ -204,16 +204,24 @@ static int is_of(const struct bank_area *f, const struct area *a)
     return f->kind == a->kind && f->layer == a->layer && f->head == a->head && f->from >= a->from;
 }
 
+/* The file's area that is a, or the rest of it; n_area: there is none */
+static int find_area(const struct bank_file *f, const struct area *a)
+{
+    int i = 0;
+
+    while (i < f->n_area && !is_of(&f->area[i], a))
+        i++;
+    return i;
+}
+
 /* The first n bytes of area a of s, from b or the files that it continues */
 static int fill_first(const struct saved_bank *b, struct cb_session *s, const struct area *a,
                       size_t n)
 {
     const struct bank_file *f = &b->file;
+    const int i = find_area(f, a);
     uint64_t before;
-    int i = 0;
 
-    while (i < f->n_area && !is_of(&f->area[i], a))
-        i++;
     before = i < f->n_area ? f->area[i].from - a->from : 0;
     if (i == f->n_area || (before && !b->parent) || (n > before && f->area[i].bytes < n - before))
         return cb_fail(CB_EFORMAT, "%s: damaged: it lacks rows of a file that continues it",
@@ -229,7 +237,8 @@ static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, co
     const struct bank_area *f = &b->file.area[i];
     const size_t skip = cb_session_area_of(s, a, b->n_shared);
 
-    if (!is_of(f, a) || f->from - a->from != skip || f->bytes != a->bytes - skip)
+    if (i >= b->file.n_area || !is_of(f, a) || f->from - a->from != skip ||
+        f->bytes != a->bytes - skip)
         return cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", b->file.path, i);
     if (skip)
         TRY(fill_first(b->parent, s, a, skip));
@@ -248,18 +257,20 @@ static void note_mapped(struct cb_session *s, const struct area *a)
     s->attention.cold_pages |= cb_pages_on_disk(a->at, a->bytes);
 }
 
-static int fill_areas(const struct saved_bank *b, struct cb_session *s)
+/* adopts: s has another policy than the file, and takes what the two share. */
+static int fill_areas(const struct saved_bank *b, struct cb_session *s, int adopts)
 {
     const int n_have = b->file.n_area - 1 - cb_saved_head_areas(&b->file);
     struct area *a;
     int n, err;
 
     TRY(cb_session_areas(s, &a, &n));
-    err = n == n_have
+    err = adopts || n == n_have
               ? CB_OK
               : cb_fail(CB_EFORMAT, "%s: damaged: %d areas instead of %d", b->file.path, n_have, n);
     for (int i = 0; !err && i < n; i++)
-        err = fill_area(b, i + 1, s, &a[i]);
+        if (!adopts || cb_adopts_area(&a[i]))
+            err = fill_area(b, adopts ? find_area(&b->file, &a[i]) : i + 1, s, &a[i]);
     if (!err)
         cb_session_wrote(s, a, n);
     for (int i = 0; !err && i < n; i++)
@@ -325,36 +336,11 @@ static int computed_here(const struct saved_bank *b, const struct cb_session *s)
     return same;
 }
 
-/* The file's area that a is, of rows or states -> a */
-static int fill_adopted(const struct saved_bank *b, struct cb_session *s, const struct area *a)
-{
-    for (int i = 0; i < b->file.n_area; i++)
-        if (is_of(&b->file.area[i], a) && (b->n_shared || b->file.area[i].from == a->from))
-            return fill_area(b, i, s, a);
-    return cb_fail(CB_EFORMAT, "%s: damaged: rows are missing", b->file.path);
-}
-
-static int fill_adopted_areas(const struct saved_bank *b, struct cb_session *s)
-{
-    struct area *a;
-    int n, err = CB_OK;
-
-    TRY(cb_session_areas(s, &a, &n));
-    for (int i = 0; !err && i < n; i++)
-        if (cb_adopts_area(&a[i]))
-            err = fill_adopted(b, s, &a[i]);
-    if (!err)
-        cb_session_wrote(s, a, n);
-    for (int i = 0; !err && i < n; i++)
-        note_mapped(s, &a[i]);
-    free(a);
-    return err;
-}
-
 /* counts: an empty session with the settings of the file, which takes its counts; s is another one,
  * which shares rows with it, or the same */
 static int fill(const struct saved_bank *b, struct cb_session *counts, struct cb_session *s)
 {
+    const int adopts = s != counts;
     const char *layout;
     json_int_t peak, read;
     int err;
@@ -363,19 +349,19 @@ static int fill(const struct saved_bank *b, struct cb_session *counts, struct cb
                                     &peak, "kv_read_bytes", &read)));
     TRY(verify(b, s));
     err = fill_counts(&b->file, counts);
-    if (!err && s != counts)
+    if (!err && adopts)
         err = cb_session_adopt_counts(s, counts);
     if (!err)
         err = check_shared(b, counts);
     if (!err)
-        err = s == counts ? fill_areas(b, s) : fill_adopted_areas(b, s);
+        err = fill_areas(b, s, adopts);
     if (!err)
         err = cb_session_check_areas(s);
     if (!err)
         err = own_blocks(layout, s);
-    if (!err && s != counts)
+    if (!err && adopts)
         err = cb_session_adopted(s);
-    if (!err && s == counts && computed_here(b, s))
+    if (!err && !adopts && computed_here(b, s))
         err = cb_saved_head_fill(&b->file, s);
     if (!err)
         err = cb_session_check_files(s);
