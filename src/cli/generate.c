@@ -48,7 +48,8 @@ int cb_check_pieces(const struct engine *e, int n)
 {
     if (n <= room(e) || makes_room(e))
         return CB_OK;
-    TRY(cb_session_len(e->session) ? cb_check_fit(e, n) : CB_OK);
+    if (cb_session_len(e->session))
+        return cb_check_fit(e, n);
     return cb_fail(
         CB_EFULL,
         "prompt: %d tokens do not fit into the context of %d (policies that drop tokens at "

@@ -143,22 +143,17 @@ static int print_json(const char *split, const struct rank_plan *p, int n, int n
                                    n_prompt, "max_tokens", n_gen, "split", split, "ranks", list));
 }
 
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / 1048576;
-}
-
 static void print_rank(int i, const struct rank_plan *p)
 {
     const struct cb_memory *m = &p->memory;
 
     printf("rank %d on %s\n", i, p->host);
     printf("  weights      %10.1f MiB (mapped; what is repacked is each rank's own)\n",
-           mib(m->weights_bytes));
-    printf("  bank         %10.1f MiB, at most %.1f while the prompt is read\n", mib(m->kv_bytes),
-           mib(m->kv_peak_bytes));
-    printf("  work space   %10.1f MiB\n", mib(m->scratch_bytes));
-    printf("  a token      reads %.2f MiB of the bank, ", mib(m->kv_read_bytes_per_token));
+           cb_mib(m->weights_bytes));
+    printf("  bank         %10.1f MiB, at most %.1f while the prompt is read\n",
+           cb_mib(m->kv_bytes), cb_mib(m->kv_peak_bytes));
+    printf("  work space   %10.1f MiB\n", cb_mib(m->scratch_bytes));
+    printf("  a token      reads %.2f MiB of the bank, ", cb_mib(m->kv_read_bytes_per_token));
     if (p->messages < 0)
         puts("sends messages whose number depends on it");
     else

@@ -243,11 +243,6 @@ static int model_json(const struct engine *e, const struct mix *mix, const struc
     return cb_json_print(j);
 }
 
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / 1048576;
-}
-
 static void model_text(const struct engine *e, const struct mix *mix, const struct cb_memory *m)
 {
     const struct cb_model_info *i = &e->info;
@@ -256,7 +251,7 @@ static void model_text(const struct engine *e, const struct mix *mix, const stru
            i->quant);
     printf("parameters       %lld (%.1f M)\nfile             %llu bytes (%.1f MiB)\n",
            (long long)i->n_params, (double)i->n_params / 1e6, (unsigned long long)i->file_bytes,
-           mib(i->file_bytes));
+           cb_mib(i->file_bytes));
     printf(
         "layers           %d\nembedding        %d\nheads            %d, KV heads %d, head_dim %d\n"
         "feed-forward     %d\nvocabulary       %d\ntrained context  %d tokens\n",
@@ -267,13 +262,14 @@ static void model_text(const struct engine *e, const struct mix *mix, const stru
         printf("drafts           by a head for later tokens (--draft-mtp)\n");
     if (i->n_unused_layer)
         printf("left unused      %d layers that guess tokens after the next one, %.1f MiB\n",
-               i->n_unused_layer, mib(i->unused_layer_bytes));
+               i->n_unused_layer, cb_mib(i->unused_layer_bytes));
     if (i->unused_senses_bytes)
         printf("left unused      what reads images or sound, %.1f MiB\n",
-               mib(i->unused_senses_bytes));
+               cb_mib(i->unused_senses_bytes));
     for (int t = 0; t <= DT_I32; t++)
         if (mix->n[t])
-            printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t], mib(mix->bytes[t]));
+            printf("tensors %-8s %d, %.1f MiB\n", cb_dtype[t].name, mix->n[t],
+                   cb_mib(mix->bytes[t]));
     printf("\nmemory with a full context of %d tokens, policy %s, keys %s, values %s:\n", e->n_ctx,
            e->chosen.policy, e->chosen.type_k, e->chosen.type_v);
     cb_print_memory(i, m, NULL);

@@ -23,11 +23,6 @@ struct plans {
     json_t *list;   /* or NULL: text */
 };
 
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / 1048576;
-}
-
 /* A context of n tokens -> *m. Notes of a model's log have been given when the row was planned. */
 static int plan(const struct plans *x, const struct row *r, int n, struct cb_memory *m)
 {
@@ -87,8 +82,9 @@ static void put_text(const struct plans *x, const struct row *r)
         printf("   %s\n", after ? after + 2 : r->why);
         return;
     }
-    printf(" %10.1f %12.1f %11.1f %10.1f", mib(r->m.kv_peak_bytes + r->m.state_bytes),
-           mib(r->m.kv_read_bytes_per_token), mib(r->m.scratch_bytes), mib(cb_memory_total(&r->m)));
+    printf(" %10.1f %12.1f %11.1f %10.1f", cb_mib(r->m.kv_peak_bytes + r->m.state_bytes),
+           cb_mib(r->m.kv_read_bytes_per_token), cb_mib(r->m.scratch_bytes),
+           cb_mib(cb_memory_total(&r->m)));
     if (x->limit)
         printf(" %10d", r->longest);
     puts(x->limit && r->longest == x->e.n_ctx ? "  fits" : "");

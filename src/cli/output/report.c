@@ -116,11 +116,6 @@ int cb_json_print(json_t *j)
     return cb_out_flush() ? CB_EIO : rc;
 }
 
-static double mib(uint64_t bytes)
-{
-    return (double)bytes / 1048576;
-}
-
 uint64_t cb_free_bytes(void)
 {
     struct buf text = { 0 };
@@ -137,9 +132,9 @@ uint64_t cb_free_bytes(void)
 static const char *beside_text(const struct cb_memory *m, char text[80])
 {
     *text = '\0';
-    if (mib(m->kv_beside_bytes) >= 0.05)
+    if (cb_mib(m->kv_beside_bytes) >= 0.05)
         snprintf(text, 80, "%.1f MiB of it steps, sketches and positions; ",
-                 mib(m->kv_beside_bytes));
+                 cb_mib(m->kv_beside_bytes));
     return text;
 }
 
@@ -153,9 +148,9 @@ uint64_t cb_memory_total(const struct cb_memory *m)
 void cb_print_uncounted(const struct cb_model_info *info)
 {
     printf("not counted      code and vocabulary (about %.0f MiB)",
-           10 + 75 * mib((uint64_t)info->n_vocab));
+           10 + 75 * cb_mib((uint64_t)info->n_vocab));
     if (info->open_bytes)
-        printf(", and %.0f MiB of the model's file while it is opened", mib(info->open_bytes));
+        printf(", and %.0f MiB of the model's file while it is opened", cb_mib(info->open_bytes));
     putchar('\n');
 }
 
@@ -165,27 +160,27 @@ void cb_print_memory(const struct cb_model_info *info, const struct cb_memory *m
     const uint64_t there = cb_free_bytes();
     char beside[80];
 
-    printf("weights          %.1f MiB", mib(m->weights_bytes));
+    printf("weights          %.1f MiB", cb_mib(m->weights_bytes));
     if (m->head_prune_bytes)
-        printf(" (%.1f MiB of it the preview of the output matrix)", mib(m->head_prune_bytes));
+        printf(" (%.1f MiB of it the preview of the output matrix)", cb_mib(m->head_prune_bytes));
     printf("\n"
            "bank             %s%.1f MiB (%speak %.1f MiB; full cache at f16 %.1f MiB)\n"
            "read a token     %.1f MiB\n"
            "work space       %.1f MiB\n",
-           m->at_most ? "at most " : "", mib(m->kv_bytes), beside_text(m, beside),
-           mib(m->kv_peak_bytes), mib(m->kv_full_bytes), mib(m->kv_read_bytes_per_token),
-           mib(m->scratch_bytes));
+           m->at_most ? "at most " : "", cb_mib(m->kv_bytes), beside_text(m, beside),
+           cb_mib(m->kv_peak_bytes), cb_mib(m->kv_full_bytes), cb_mib(m->kv_read_bytes_per_token),
+           cb_mib(m->scratch_bytes));
     if (m->state_bytes)
         printf("state            %.1f MiB of layers without keys; %.1f MiB of checkpoints\n",
-               mib(m->state_bytes), mib(m->checkpoint_bytes));
+               cb_mib(m->state_bytes), cb_mib(m->checkpoint_bytes));
     if (draft)
         printf("draft model      %.1f MiB (weights %.1f MiB, bank %.1f MiB, work space %.1f MiB)\n",
-               mib(cb_memory_total(draft)), mib(draft->weights_bytes), mib(draft->kv_peak_bytes),
-               mib(draft->scratch_bytes));
+               cb_mib(cb_memory_total(draft)), cb_mib(draft->weights_bytes),
+               cb_mib(draft->kv_peak_bytes), cb_mib(draft->scratch_bytes));
     printf("total            %s%.1f MiB", m->at_most ? "at most " : "",
-           mib(cb_memory_total(m) + (draft ? cb_memory_total(draft) : 0)));
+           cb_mib(cb_memory_total(m) + (draft ? cb_memory_total(draft) : 0)));
     if (there)
-        printf(" (%.1f MiB are free here)", mib(there));
+        printf(" (%.1f MiB are free here)", cb_mib(there));
     putchar('\n');
     cb_print_uncounted(info);
     printf("tokens a layer   %d to %d\n", m->kept_min, m->kept_max);
@@ -195,11 +190,11 @@ void cb_print_memory(const struct cb_model_info *info, const struct cb_memory *m
         printf("working set      %.1f MiB of %.1f MiB (weights %.1f MiB, work space %.1f MiB, "
                "mirrored "
                "bank %.1f MiB)\n",
-               mib(m->device_weights_bytes + m->device_work_bytes + m->device_kv_bytes),
-               mib(m->device_limit_bytes), mib(m->device_weights_bytes), mib(m->device_work_bytes),
-               mib(m->device_kv_bytes));
+               cb_mib(m->device_weights_bytes + m->device_work_bytes + m->device_kv_bytes),
+               cb_mib(m->device_limit_bytes), cb_mib(m->device_weights_bytes),
+               cb_mib(m->device_work_bytes), cb_mib(m->device_kv_bytes));
     if (m->device_kv_in_bytes_per_token)
-        printf("copied a token   %.1f MiB\n", mib(m->device_kv_in_bytes_per_token));
+        printf("copied a token   %.1f MiB\n", cb_mib(m->device_kv_in_bytes_per_token));
 }
 
 /* The session's plan counts the work space of drafts, if there will be any. */
@@ -292,7 +287,7 @@ void cb_note_timings(const struct engine *e, const struct generation *g)
     cb_log_note("prompt %d tokens in %.2f s%s, answer %d tokens%s in %.2f s%s, bank %.1f MiB "
                 "(%skeys and values %.0f %% of the full cache at f16)",
                 g->n_prompt, g->prompt_s, rate(g->n_prompt, g->prompt_s, prompt), g->n, decoded,
-                g->predicted_s, rate(g->n_step, g->predicted_s, answer), mib(m.kv_bytes),
+                g->predicted_s, rate(g->n_step, g->predicted_s, answer), cb_mib(m.kv_bytes),
                 beside_text(&m, beside),
                 100 * (double)(m.kv_bytes - m.kv_beside_bytes) /
                     (double)(m.kv_full_bytes ? m.kv_full_bytes : 1));
