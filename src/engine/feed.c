@@ -186,7 +186,7 @@ static int forward_body(const struct feed_call *c)
     return cb_forward(c->s[0], c->tokens, c->n, c->how);
 }
 
-/* Of a prompt that begins here: its tokens are noted, and there is room. */
+/* A prompt begins here: notes its tokens, and makes room. */
 static int ready(struct cb_session *s, const int32_t *tokens, int n, const struct cb_prefill *how)
 {
     TRY(check_how(s, how, n));

@@ -80,7 +80,7 @@ struct rank_plan {
 };
 /* cb_session_plan() of each rank -> plan[ranks], on rank 0 */
 int cb_session_plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank_plan *plan);
-/* n messages as layers of a split context send them, of so many bytes of each rank: to time them */
+/* To time them: n messages as layers of a split context send, with `bytes` bytes of each rank */
 int cb_session_ping(struct cb_session *s, size_t bytes, int n);
 
 #endif

@@ -15,7 +15,7 @@
 enum {
     PASS_MAX = 768,         /* tokens whose activations are prepared at once */
     PASS_BYTES = 16 << 20,  /* most bytes of those activations */
-    PASS_MIN = 96,          /* but at least so many tokens */
+    PASS_MIN = 96,          /* fewest tokens */
     PAIR_BYTES = 768 << 10, /* most bytes of two panels */
     BATCH_TILE = 16         /* tokens of a batch that one pass over the weights multiplies */
 };

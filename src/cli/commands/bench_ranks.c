@@ -5,7 +5,7 @@
  *   token(R, n) = a + b n / R + m (alpha ceil(log2 R) + beta bytes (R - 1))
  *
  * a: what a token takes whatever the context; b: for each token of the context that a rank holds;
- * m messages of so many bytes; alpha: a step of a message; beta: a byte that comes from another
+ * m messages of `bytes` bytes; alpha: a step of a message; beta: a byte that comes from another
  * rank. */
 #include "bench_ranks.h"
 

@@ -204,7 +204,7 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_BENCH_RANKS] = { "ranks", .takes = TAKES_INTS, .unit = "N,...", .min = 1, .max = 100000,
         .sets = SET_OWN_BENCH,
         .text = "under mpirun, with --split context: measure messages and tokens of this job, and "
-                "print what a token would take over so many processes with 128K to 4M tokens of "
+                "print what a token would take over N processes with 128K to 4M tokens of "
                 "context" },
     [ARG_OPS] = { "ops", .sets = SET_OWN_BENCH,
         .text = "time single operations instead of a model, and show the limits of this machine "
