@@ -16,7 +16,7 @@
 #include "kit/isa.h"
 #include "kit/suite.h"
 
-enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_CTX = 5000 };
+enum { MAX_IN = 2048, MAX_HEAD = 32, MAX_HD = 576, MAX_CTX = 5000 };
 
 static const int head_dims[] = { 64, 32, 128, 80, 96, 256, 40, 20, 576, 112 };
 
@@ -80,9 +80,7 @@ static inline void same(const char *what, const float *got, const float *want, s
 
 static inline void reserve(struct device *d)
 {
-    ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, 256, MAX_CTX) >= 0);
-    if (d->ops->reserve_blocks)
-        ck_assert(d->ops->reserve_blocks(d, MAX_HEAD, 256, MAX_CTX) >= 0);
+    ck_assert(d->ops->reserve(d, 600, MAX_IN, MAX_IN, MAX_HEAD, MAX_HD, MAX_CTX) >= 0);
 }
 
 static struct device *ref;

@@ -16,6 +16,16 @@ struct input {
     enum kv_type type;
 };
 
+/* open_isa with the work space of sparse prompts */
+static int open_blocks(int isa, int threads)
+{
+    if (!open_isa(isa, threads))
+        return 0;
+    if (dev->ops->reserve_blocks)
+        ck_assert_int_ge(dev->ops->reserve_blocks(dev, MAX_HEAD, MAX_HD, MAX_CTX), 0);
+    return 1;
+}
+
 static char *stored(enum kv_type t, int n, int hd)
 {
     float *x = floats((size_t)n * hd);
@@ -107,7 +117,7 @@ static float *attend(struct device *d, struct attn a, float **lse)
 
 START_TEST(skips_blocks)
 {
-    if (!open_isa(_i, 3))
+    if (!open_blocks(_i, 3))
         return;
     for (int c = 0; c < cb_test_cases(48 / FEWER); c++) {
         struct input in;
@@ -132,7 +142,7 @@ END_TEST
 /* Reading every block is attention without blocks, to the bit. */
 START_TEST(all_blocks_are_everything)
 {
-    if (!open_isa(_i, 3))
+    if (!open_blocks(_i, 3))
         return;
     for (int c = 0; c < cb_test_cases(40 / FEWER); c++) {
         struct input in;
@@ -185,7 +195,7 @@ static float *estimate(struct device *d, const struct block_mass *form)
 
 START_TEST(mass_of_groups)
 {
-    if (!open_isa(_i, 3))
+    if (!open_blocks(_i, 3))
         return;
     for (int c = 0; c < cb_test_cases(40 / FEWER); c++) {
         struct input in;
@@ -214,7 +224,7 @@ END_TEST
 /* Prepacked keys come back rounded, and neither threads nor chunks change a bit. */
 START_TEST(mass_of_prepacked_keys_and_chunks)
 {
-    if (!open_isa(_i, 1))
+    if (!open_blocks(_i, 1))
         return;
     for (int c = 0; c < cb_test_cases(10); c++) {
         struct input in;
@@ -300,7 +310,7 @@ static void mass_of_row(const struct block_mass *m, int h, int row, double *mass
 
 START_TEST(mass_of_sketches)
 {
-    if (!open_isa(_i, 3))
+    if (!open_blocks(_i, 3))
         return;
     for (int c = 0; c < cb_test_cases(16 / FEWER); c++) {
         struct input in;
@@ -356,7 +366,7 @@ START_TEST(mass_by_hand)
     /* (1, -1) (0.2, 0.1) + (0.5, 0.5) (0.4, -0.3) = 0.15; (1, -1) (1, 0) + ... = 1 */
     const double e0 = exp(0.15 / (2 * sqrt(2))), e1 = exp(1 / (2 * sqrt(2)));
 
-    if (!open_isa(_i, 1))
+    if (!open_blocks(_i, 1))
         return;
     memset(q, 0, 2 * (size_t)hd * sizeof *q);
     memset(k, 0, (size_t)n * hd * sizeof *k);
@@ -375,7 +385,7 @@ END_TEST
 
 START_TEST(lines)
 {
-    if (!open_isa(_i, 3))
+    if (!open_blocks(_i, 3))
         return;
     for (int c = 0; c < cb_test_cases(24 / FEWER); c++) {
         struct input in;
