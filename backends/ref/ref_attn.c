@@ -33,8 +33,8 @@ static int reads(const struct attn *a, int i, int h, int j)
     const struct attn_blocks *b = a->blocks;
     const int kv = h / (a->n_head / a->n_kv);
 
-    return !b ||
-           b->reads[(kv * b->n_row + (b->first + i) / KV_PREPACK) * b->n_col + j / KV_PREPACK];
+    return !b || b->reads[((int64_t)kv * b->n_row + cb_attn_blocks_row(b, i)) * b->n_col +
+                          j / KV_PREPACK];
 }
 
 static const float *query(const struct attn *a, int i, int h)
@@ -181,8 +181,11 @@ static void score_apart(void *ctx, int i, int thread)
         const double weight = sc->weight ? (double)sc->weight[i] : 1.0;
         float *out = sc->out + (size_t)i * sc->tok_stride +
                      (size_t)(h / heads_a_row(sc)) * (size_t)sc->out_stride;
-        for (int j = s.lo; j < s.hi; j++)
-            out[j] = (float)((double)out[j] + weight * logit(a, run_of(a, h), query(a, i, h), j));
+        for (int j = s.lo; j < s.hi; j++) {
+            const double x = weight * logit(a, run_of(a, h), query(a, i, h), j);
+            float *y = sc->piece ? out + cb_score_piece(sc->piece, j) : out + j;
+            *y = sc->piece ? fmaxf(*y, (float)x) : (float)((double)*y + x);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 /* index_keys.c - the keys that a trained selector scores. */
 #include "index_keys.h"
 
+#include <math.h>
+
 #include "bank/pages.h"
 #include "base/err.h"
 #include "device/index_strips.h"
@@ -59,9 +61,9 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
                           x->at + (size_t)at * cb_kv_row_bytes(x->type, x->hd));
 }
 
-void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
-                          const struct chunk *c, int i, int m, int n, int causal, float *logit,
-                          int stride)
+void cb_index_keys_largest(const struct index_keys *x, const struct attention *a,
+                           const struct chunk *c, int i, int m, int n, int piece, float *out,
+                           int stride)
 {
     const struct selector_params *p = &a->model->hp.selector;
     const struct kv_run run = { .k = x->at, .v = x->at, .n = n };
@@ -70,17 +72,21 @@ void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
                                     .n_kv = 1,
                                     .hd = p->hd,
                                     .scale = 1,
-                                    .causal = causal,
+                                    .causal = 1,
                                     .type_k = x->type,
                                     .type_v = x->type,
                                     .run = &run,
                                     .q = c->index.q + (size_t)i * (size_t)c->index.stride,
                                     .q_stride = c->index.stride },
                              .logit = 1,
-                             .out = logit,
+                             .out = out,
                              .out_stride = stride,
-                             .tok_stride = (size_t)p->n_head * (size_t)stride };
+                             .tok_stride = (size_t)p->n_head * (size_t)stride,
+                             .piece = piece };
 
+    for (int r = 0; r < m * p->n_head; r++)
+        for (int j = 0; j <= cb_score_piece(piece, n - 1); j++)
+            out[(size_t)r * (size_t)stride + (size_t)j] = -INFINITY;
     a->dev->ops->score(a->dev, &s);
 }
 

@@ -27,11 +27,11 @@ int cb_index_rows_open(struct index_keys *x, void *state, const struct attention
 /* Keys k[n][hd], `stride` floats apart, become keys at.. */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
-/* Adds the logits q . k of tokens i..i+m-1 of chunk c, with the first n rows, to logit[m][n_head]
- * [stride]. causal: the last of them sees n rows, and each one before it a row less */
-void cb_index_keys_logits(const struct index_keys *x, const struct attention *a,
-                          const struct chunk *c, int i, int m, int n, int causal, float *logit,
-                          int stride);
+/* The largest logit q . k of each piece of keys (struct score), for tokens i..i+m-1 of chunk c; the
+ * last of them sees n rows, and each one before it a row less -> out[m][n_head][stride] */
+void cb_index_keys_largest(const struct index_keys *x, const struct attention *a,
+                           const struct chunk *c, int i, int m, int n, int piece, float *out,
+                           int stride);
 /* Bytes of the keys that n tokens have made, and those that a scan of n keys reads */
 size_t cb_index_keys_bytes(const struct index_keys *x, int n);
 /* Bytes of them that later tokens leave as they are: blocks of strips are whole */

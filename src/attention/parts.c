@@ -313,7 +313,7 @@ static int n_read(const struct attn *at, int r, int i)
 {
     const struct attn_blocks *b = at->blocks;
     const int n = at->run[r].n, all = at->causal ? n - at->n_tok + 1 + i : n;
-    const int row = b ? (b->first + i) / KV_PREPACK : 0, own = (all - 1) / KV_PREPACK;
+    const int row = b ? cb_attn_blocks_row(b, i) : 0, own = (all - 1) / KV_PREPACK;
     const uint8_t *reads;
     int sum = 0;
 
@@ -334,7 +334,8 @@ static void count_pairs(struct attention *a, int l, int i)
 
     for (int r = 0; r < at.n_kv; r++)
         for (int t = 0, n = 0; t < at.n_tok; t++) {
-            const int goes_on = at.blocks && t && (at.blocks->first + t) % KV_PREPACK;
+            const int goes_on =
+                at.blocks && !at.blocks->each && t && (at.blocks->first + t) % KV_PREPACK;
             n = goes_on ? n + 1 : n_read(&at, r, t);
             a->bank->pairs_read += heads * (uint64_t)n;
         }

@@ -118,7 +118,7 @@ static int long_chunk(struct op_bench *b, struct calls *c, int n_ctx, struct kv_
 {
     const struct op_bank *k = c->bank;
     const struct op_shape *s = k->s;
-    const struct attn_blocks blocks = { reads, 0, ROWS, n_ctx / KV_PREPACK };
+    const struct attn_blocks blocks = { reads, 0, ROWS, n_ctx / KV_PREPACK, 0 };
     const struct block_mass m = { .n_tok = MANY,
                                   .n_head = s->n_head,
                                   .n_kv = s->n_kv,

@@ -108,12 +108,18 @@ struct kv_run {
 };
 
 /* Which blocks of KV_PREPACK entries the queries of each KV head read, reads[n_kv][n_row][n_col].
- * Query i is in row (first + i) / KV_PREPACK. */
+ * Query i is in row (first + i) / KV_PREPACK, or in row i where each has its own. */
 struct attn_blocks {
     const uint8_t *reads; /* 0: the block is skipped */
     int first;            /* below KV_PREPACK */
     int n_row, n_col;
+    int each; /* 1: a row for each query; first is 0 */
 };
+
+static inline int cb_attn_blocks_row(const struct attn_blocks *b, int i)
+{
+    return b->each ? i : (b->first + i) / KV_PREPACK;
+}
 
 /* Attention of n_tok queries over one part, by online softmax. K and V are read once for all query
  * heads of a KV head. causal: query i (0-based) reads the first n - n_tok + 1 + i entries of a run;
@@ -159,11 +165,21 @@ struct score {
     /* > 0, with logit: each query has rows of its own, so many floats apart, and entries that it
      * does not see keep theirs. Devices with memory of their own do not have it */
     size_t tok_stride;
+    /* > 0, with tok_stride: in place of logits, the largest one of each piece of entries, where
+     * pieces end at multiples of `piece` and of KV_SPLIT. Each out[cb_score_piece()] becomes the
+     * larger of itself and these; weights are NULL */
+    int piece;
     /* [n_kv][out_stride], or NULL: the squares of each query's scores are added up as well, where a
      * query's score is the sum over the query heads of the row. With per a KV head's group, and
      * without logit, peak, most and given logits */
     float *squares;
 };
+
+/* The piece that entry j is in; numbers where both ends meet are left out. */
+static inline int cb_score_piece(int piece, int j)
+{
+    return j / piece + j / KV_SPLIT;
+}
 
 /* The slots of each KV head whose sketched keys (sketch.h) score highest for one token's queries. A
  * slot's score is its largest softmax weight over the query heads of its KV head, where the softmax

@@ -500,6 +500,38 @@ START_TEST(logits_of_each_query)
 }
 END_TEST
 
+/* The largest logits of pieces, for each query and head; what no query sees stays. */
+START_TEST(largest_logits_of_pieces)
+{
+    if (!open_isa(_i, 3))
+        return;
+    for (int c = 0; !dev->ops->memory && c < cb_test_cases(80 / FEWER); c++) {
+        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+        struct input in;
+        int n;
+        struct attn f = random_form(c, &n);
+        struct score s = { .logit = 1, .piece = c % 3 ? 1 + below(300) : 16 << below(7) };
+        float *x, *y;
+        size_t all;
+        f.softcap = 0;
+        make_input(&in, &f, n, !f.causal && below(2), outlier);
+        s.a = in.a;
+        s.out_stride = cb_score_piece(s.piece, n) + 3;
+        s.tok_stride = (size_t)f.n_head * (size_t)s.out_stride;
+        all = (size_t)f.n_tok * s.tok_stride;
+        x = floats(all), y = copy(x, all);
+        for (size_t i = 0; i < all; i++)
+            x[i] = y[i] = i % 5 ? -INFINITY : x[i];
+        both_score(s, x, y);
+        for (size_t i = 0; i < all; i++)
+            x[i] = isinf(y[i]) && isinf(x[i]) ? (y[i] = 0) : x[i];
+        same("largest logits", x, y, all, 2 * tolerance(&f, outlier));
+        free(x), free(y);
+        free_input(&in);
+    }
+}
+END_TEST
+
 /* Two parts joined are the attention over both. */
 START_TEST(parts_join)
 {
@@ -605,6 +637,7 @@ int main(void)
     tcase_add_loop_test(tc, score_of_the_largest_head, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, rectified_scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_of_each_query, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, largest_logits_of_pieces, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, parts_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, logits_left_and_given, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);

@@ -103,7 +103,7 @@ static uint8_t *some_blocks(const struct input *in, int in_ten, struct attn_bloc
 
     for (int i = 0; i < n; i++)
         reads[i] = below(10) < in_ten;
-    *b = (struct attn_blocks){ reads, in->first % BLOCK, in->n_row, in->n_col };
+    *b = (struct attn_blocks){ reads, in->first % BLOCK, in->n_row, in->n_col, 0 };
     return reads;
 }
 
@@ -157,6 +157,52 @@ START_TEST(all_blocks_are_everything)
         out2 = attend(dev, whole(&in), &lse2);
         ck_assert_msg(!memcmp(out, out2, n * in.hd * sizeof *out), "case %d", c);
         ck_assert_msg(!memcmp(lse, lse2, n * sizeof *lse), "case %d", c);
+        free(lse), free(lse2), free(out), free(out2), free(reads);
+        drop(&in);
+    }
+}
+END_TEST
+
+/* Each query has blocks of its own. What it reads has the bits that it has alone. */
+START_TEST(blocks_of_each_query)
+{
+    if (!open_blocks(_i, 3))
+        return;
+    for (int c = 0; !dev->ops->memory && c < cb_test_cases(48 / FEWER); c++) {
+        struct input in;
+        struct attn_blocks b = { .each = 1 }, one;
+        struct attn a;
+        float *lse, *lse2, *out, *out2;
+        uint8_t *reads;
+        char what[80];
+        size_t row;
+        int i;
+        make(&in, c);
+        row = (size_t)in.n_kv * in.group * in.hd;
+        reads = cb_guarded((size_t)in.n_kv * in.n_tok * in.n_col);
+        for (i = 0; i < in.n_kv * in.n_tok * in.n_col; i++)
+            reads[i] = below(10) < 1 + c % 9;
+        b.reads = reads, b.n_row = in.n_tok, b.n_col = in.n_col;
+        a = whole(&in);
+        a.blocks = &b;
+        a.prompt = 1;
+        out = attend(dev, a, &lse);
+        out2 = attend(ref, a, &lse2);
+        snprintf(what, sizeof what, "case %d %s n_tok %d first %d heads %d hd %d", c,
+                 cb_kv_type[in.type].name, in.n_tok, in.first, in.n_kv * in.group, in.hd);
+        same(what, out, out2, in.n_tok * row, 2e-3f);
+        same(what, lse, lse2, (size_t)in.n_tok * in.n_kv * in.group, 2e-3f);
+        free(lse2), free(out2);
+        i = below(in.n_tok);
+        one = b;
+        one.reads += (size_t)i * in.n_col; /* in the first row of n_row */
+        for (int h = 0; h < in.n_kv; h++)
+            in.run[h].n = in.first + i + 1;
+        a.n_tok = 1;
+        a.blocks = &one;
+        a.q += (size_t)i * row;
+        out2 = attend(dev, a, &lse2);
+        ck_assert_msg(!memcmp(out + i * row, out2, row * sizeof *out), "%s: query %d", what, i);
         free(lse), free(lse2), free(out), free(out2), free(reads);
         drop(&in);
     }
@@ -434,6 +480,7 @@ int main(void)
 
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, skips_blocks, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, blocks_of_each_query, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, all_blocks_are_everything, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, mass_of_groups, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, mass_of_prepacked_keys_and_chunks, ISA_FROM, ISA_TO);

@@ -15,7 +15,7 @@
 #include "kit/recipe.h"
 #include "kit/suite.h"
 
-enum { N_PROMPT = 211, N_STEP = 9, N_IDS = 320, N_CTX = 512 };
+enum { N_PROMPT = 211, N_STEP = 9, N_IDS = 320, N_CTX = 1024 };
 
 static const char *const recipe[] = { "family-minimax-m3.json", "family-minimax-m3local.json",
                                       "family-qwen4exp.json" };
@@ -31,7 +31,21 @@ static const char *model_file(char (*buf)[4200])
     return *buf;
 }
 
-static void open_model(int i)
+/* The recipe's key becomes another value, or goes; a key that it lacks comes. */
+static void change(json_t *kv, const char *key, const char *kind, const char *value)
+{
+    for (size_t i = 0; i < json_array_size(kv); i++)
+        if (!strcmp(json_string_value(json_array_get(json_array_get(kv, i), 0)), key))
+            json_array_remove(kv, i--);
+    if (kind)
+        json_array_append_new(kv, json_pack("[s, s, o]", key, kind,
+                                            strcmp(kind, "string")
+                                                ? json_loads(value, JSON_DECODE_ANY, NULL)
+                                                : json_string(value)));
+}
+
+/* block: of the selector, two of which are read; 0: the recipe's */
+static void open_blocks_of(int i, const char *block)
 {
     const struct cb_model_params p = { .n_threads = 2, .device = "cpu" };
     struct recipe r;
@@ -42,6 +56,12 @@ static void open_model(int i)
     snprintf(folder, sizeof folder, "%s", cb_folder_make("selectors"));
     snprintf(bank, sizeof bank, "%s/bank", folder);
     cb_recipe_open(&r, recipe[i]);
+    if (block) {
+        json_t *kv = json_object_get(r.root, "kv");
+        change(kv, "minimax-m3.attention.indexer.block_size", "uint32", block);
+        change(kv, "minimax-m3.attention.indexer.top_k", "uint32", "2");
+        change(kv, "minimax-m3.context_length", "uint32", "1024");
+    }
     cb_recipe_make(&r, &make);
     cb_make_save(&make, model_file(&file));
     cb_recipe_close(&r);
@@ -50,6 +70,11 @@ static void open_model(int i)
         x = 1103515245u * x + 12345u;
         ids[j] = (int32_t)((x >> 8) % (uint32_t)cb_n_vocab(m));
     }
+}
+
+static void open_model(int i)
+{
+    open_blocks_of(i, NULL);
 }
 
 static void close_model(void)
@@ -113,6 +138,42 @@ START_TEST(pieces)
     steps(c, N_PROMPT, N_STEP);
     same(a, b, "tokens after chunks of 7");
     near(a, c, "token by token");
+    cb_session_close(a);
+    cb_session_close(b);
+    cb_session_close(c);
+    close_model();
+}
+END_TEST
+
+/* Blocks of the kernels' size, or of several: the queries of a prompt share keys and values, which
+ * changes no bit and no choice. One case has a smaller size, where they have lists. */
+START_TEST(large_blocks)
+{
+    static const char *const block[] = { "128", "64", "256" };
+    const int n = _i == 2 ? 618 : 318;
+    cb_session *a, *b, *c;
+    struct cb_memory plan, now;
+
+    open_blocks_of(0, block[_i]);
+    a = session(0);
+    b = session(_i ? 100 : 7);
+    c = session(0);
+    for (int i = 0; i < n; i += N_IDS / 2) {
+        prompt(a, i % N_IDS, n - i < N_IDS / 2 ? n - i : N_IDS / 2);
+        prompt(b, i % N_IDS, n - i < N_IDS / 2 ? n - i : N_IDS / 2);
+    }
+    prompt(c, 0, 20);
+    for (int i = 20; i < n; i++)
+        steps(c, i % N_IDS, 1);
+    same(a, b, "chunks");
+    steps(a, 300, N_STEP);
+    steps(b, 300, N_STEP);
+    steps(c, 300, N_STEP);
+    same(a, b, "tokens after chunks");
+    near(a, c, "token by token");
+    cb_session_memory(a, &now);
+    ck_assert_msg(!cb_session_plan(a, n, N_STEP, &plan), "%s", cb_error());
+    ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
     cb_session_close(a);
     cb_session_close(b);
     cb_session_close(c);
@@ -263,19 +324,6 @@ static const struct {
     { 2, "qwen4exp.embedding_length_per_layer_input", "uint32", "7", "per_layer_token_embd" },
 };
 
-/* The recipe's key becomes another value, or goes; a key that it lacks comes. */
-static void change(json_t *kv, const char *key, const char *kind, const char *value)
-{
-    for (size_t i = 0; i < json_array_size(kv); i++)
-        if (!strcmp(json_string_value(json_array_get(json_array_get(kv, i), 0)), key))
-            json_array_remove(kv, i--);
-    if (kind)
-        json_array_append_new(kv, json_pack("[s, s, o]", key, kind,
-                                            strcmp(kind, "string")
-                                                ? json_loads(value, JSON_DECODE_ANY, NULL)
-                                                : json_string(value)));
-}
-
 START_TEST(damaged)
 {
     const struct cb_model_params p = { .n_threads = 1, .device = "cpu" };
@@ -305,6 +353,7 @@ int main(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, pieces, 0, N_RECIPES);
+    tcase_add_loop_test(t, large_blocks, 0, 3);
     tcase_add_loop_test(t, forks_and_batches, 0, N_RECIPES);
     tcase_add_loop_test(t, saved_banks, 0, N_RECIPES);
     tcase_add_loop_test(t, planned, 0, N_RECIPES);

@@ -32,6 +32,7 @@ struct work {
     struct sums split, all;
     float *factor, *sum; /* [rows] as in kern_soft */
     int *seen;           /* [rows] */
+    int *any;            /* [units of the tile] 1: the unit has read some of the split */
     float *s;            /* [SUB_TILES * mr][KEY_BLOCK] */
     float *v;            /* [KEY_BLOCK][hd_pad] */
     void *kp;            /* a packed block of keys */
@@ -88,7 +89,7 @@ static size_t work_bytes(const struct kern_attn *k, int rows, int hd)
     const int pad = cb_hd_pad(k, hd);
     const size_t f = sizeof(float);
 
-    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + 3 * (size_t)rows * f + 192 +
+    return cb_tile_bytes(k, rows, hd) + 2 * sums_bytes(rows, pad) + 4 * (size_t)rows * f + 256 +
            (size_t)(SUB_TILES * k->mr * KEY_BLOCK) * f + (size_t)(KEY_BLOCK * pad) * f +
            (size_t)KEY_BLOCK * cb_packed_key_bytes(k, hd) + 64;
 }
@@ -102,6 +103,7 @@ static void work_open(struct work *w, const struct tile *t, char **mem)
     w->factor = cb_take(mem, (size_t)t->rows * f);
     w->sum = cb_take(mem, (size_t)t->rows * f);
     w->seen = cb_take(mem, (size_t)t->rows * sizeof *w->seen);
+    w->any = cb_take(mem, (size_t)(t->rows / t->unit) * sizeof *w->any);
     w->s = cb_take(mem, (size_t)(SUB_TILES * t->k->mr * KEY_BLOCK) * f);
     w->v = cb_take(mem, (size_t)(KEY_BLOCK * t->hd_pad) * f);
     w->kp = cb_take(mem, (size_t)KEY_BLOCK * t->qk->k_bytes(t->a->hd));
@@ -228,6 +230,29 @@ static struct kern_rows pack_values(const struct tile *t, const struct work *w,
     return (struct kern_rows){ .t = KV_F32, .n = b->n, .row = row };
 }
 
+/* Does unit u of the tile read the block at `from`? */
+static int unit_reads(const struct tile *t, int u, int from)
+{
+    return !t->reads || t->reads[(size_t)u * (size_t)t->n_col + (size_t)(from / KEY_BLOCK)];
+}
+
+static int tile_reads(const struct tile *t, int from)
+{
+    const int n = t->rows / t->unit;
+
+    for (int u = 0; u < n; u++)
+        if (unit_reads(t, u, from))
+            return 1;
+    return 0;
+}
+
+/* Rows r.. of sums s */
+static struct sums sums_from(const struct sums *s, int r, int hd_pad)
+{
+    return (struct sums){ s->o + (size_t)r * (size_t)hd_pad, s->m + r, s->l + r };
+}
+
+/* The keys and values are packed once for all units that read them. */
 static void attend_block(const struct tile *t, const struct work *w, const struct block *b)
 {
     const int step = SUB_TILES * t->mr;
@@ -236,34 +261,47 @@ static void attend_block(const struct tile *t, const struct work *w, const struc
 
     pack_keys(t, w, b);
     v = pack_values(t, w, b, packed);
-    for (int r = 0; r < t->rows; r += step)
-        attend_rows(t, w, b, r, t->rows - r < step ? t->rows - r : step, &v);
+    for (int from = 0, u = 0; from < t->rows; from += t->unit, u++) {
+        const int end = from + t->unit;
+        struct sums of_unit;
+        if (!unit_reads(t, u, b->from))
+            continue;
+        of_unit = sums_from(&w->split, from, t->hd_pad);
+        if (!w->any[u]++)
+            sums_clear(&of_unit, t->unit, t->hd_pad);
+        for (int r = from; r < end; r += step)
+            attend_rows(t, w, b, r, min_int(end - r, step), &v);
+    }
 }
 
-/* Attends to split sp of the tile's run -> w->split. Returns 0 if no row reads any of it. */
-static int attend_split(const struct tile *t, struct work *w, int sp)
+/* Attends to split sp of the tile's run -> w->split of the units that read any of it, w->any */
+static void attend_split(const struct tile *t, struct work *w, int sp)
 {
     const int begin = sp * KEY_SPLIT, end = begin + KEY_SPLIT < t->hi ? begin + KEY_SPLIT : t->hi;
     struct block b;
-    int any = 0;
 
+    memset(w->any, 0, (size_t)(t->rows / t->unit) * sizeof *w->any);
     if (begin + KEY_SPLIT <= t->lo || begin >= end)
-        return 0;
+        return;
     b.run = NULL;
     for (int from = begin; from < end; from += KEY_BLOCK) {
-        if (from + KEY_BLOCK <= t->lo || (t->reads && !t->reads[from / KEY_BLOCK]))
+        if (from + KEY_BLOCK <= t->lo || !tile_reads(t, from))
             continue;
-        if (!any++)
-            sums_clear(&w->split, t->rows, t->hd_pad);
         cb_block_open(&b, t->a, t->run, from, end);
         attend_block(t, w, &b);
     }
-    return any;
 }
 
-static void fold(const struct tile *t, struct sums *all, const struct sums *s)
+static void fold(const struct tile *t, int rows, struct sums all, struct sums s)
 {
-    t->k->fold(t->rows, t->hd_pad, all->o, all->m, all->l, s->o, s->m, s->l);
+    t->k->fold(rows, t->hd_pad, all.o, all.m, all.l, s.o, s.m, s.l);
+}
+
+static void fold_units(const struct tile *t, const struct work *w)
+{
+    for (int r = 0, u = 0; r < t->rows; r += t->unit, u++)
+        if (w->any[u])
+            fold(t, t->unit, sums_from(&w->all, r, t->hd_pad), sums_from(&w->split, r, t->hd_pad));
 }
 
 static void finish(const struct tile *t, const struct sums *s)
@@ -283,15 +321,17 @@ static void finish(const struct tile *t, const struct sums *s)
     }
 }
 
-/* What the tile's queries read, which are in one row of blocks */
-static const uint8_t *reads_of(const struct attn *a, int kv, int tok)
+/* What the tile's units read; where they have one row of blocks, there is one unit. */
+static void open_reads(struct tile *t)
 {
-    const struct attn_blocks *b = a->blocks;
+    const struct attn_blocks *b = t->a->blocks;
 
     if (!b)
-        return NULL;
-    return b->reads + ((size_t)kv * (size_t)b->n_row + (size_t)((b->first + tok) / KEY_BLOCK)) *
-                          (size_t)b->n_col;
+        return;
+    t->n_col = b->n_col;
+    t->reads =
+        b->reads + ((size_t)t->kv * (size_t)b->n_row + (size_t)cb_attn_blocks_row(b, t->tok)) *
+                       (size_t)b->n_col;
 }
 
 /* Many queries: an item is a tile of queries. The last tiles read most, so they come first. */
@@ -307,14 +347,16 @@ static void tile_item(void *ctx, int i, int thread)
     struct tile t;
     struct work w;
 
-    cb_tile_open(&t, job->k, job->a, kv, tok, end - tok, &mem);
-    t.reads = reads_of(job->a, kv, tok);
+    cb_tile_open(&t, job->k, job->a, kv, tok, end - tok, job->a->blocks && job->a->blocks->each,
+                 &mem);
+    open_reads(&t);
     work_open(&w, &t, &mem);
     w.k = job->vec;
     sums_clear(&w.all, t.rows, t.hd_pad);
-    for (int sp = 0; sp * KEY_SPLIT < t.hi; sp++)
-        if (attend_split(&t, &w, sp))
-            fold(&t, &w.all, &w.split);
+    for (int sp = 0; sp * KEY_SPLIT < t.hi; sp++) {
+        attend_split(&t, &w, sp);
+        fold_units(&t, &w);
+    }
     finish(&t, &w.all);
 }
 
@@ -329,8 +371,7 @@ static void join_parts(const struct shared_call *c, const struct tile *t, struct
 {
     sums_clear(&w->all, t->rows, t->hd_pad);
     for (int sp = t->lo / KEY_SPLIT; sp * KEY_SPLIT < t->hi; sp++) {
-        const struct sums part = part_of(c, t, sp);
-        fold(t, &w->all, &part);
+        fold(t, t->rows, w->all, part_of(c, t, sp));
     }
     finish(t, &w->all);
 }
@@ -345,7 +386,7 @@ static void attend_piece(const struct job *job, const struct shared_call *c, int
 
     if (from >= to)
         return;
-    cb_tile_open(&t, job->k, c->a, kv, 0, c->a->n_tok, &mem);
+    cb_tile_open(&t, job->k, c->a, kv, 0, c->a->n_tok, 0, &mem);
     work_open(&w, &t, &mem);
     w.k = job->vec;
     for (int sp = from; sp < to; sp++) {
@@ -464,7 +505,7 @@ static void attend_tiles(struct device *d, struct job *job, const struct attn *a
 {
     job->a = a;
     job->tile_tok = cb_tile_tokens(d, a);
-    if (a->blocks) /* a tile is in one row of blocks */
+    if (a->blocks && !a->blocks->each) /* a tile is in one row of blocks */
         while (KEY_BLOCK % job->tile_tok)
             job->tile_tok = min_int(job->tile_tok - 1, KEY_BLOCK);
     job->first = a->blocks ? a->blocks->first % job->tile_tok : 0;

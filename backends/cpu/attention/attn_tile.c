@@ -72,7 +72,7 @@ static void row_ranges(struct tile *t)
 }
 
 void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
-                  int n_tok, char **mem)
+                  int n_tok, int each, char **mem)
 {
     const float log2e = 1.44269504f;
 
@@ -80,7 +80,8 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
     t->qk = cb_qk_of(k, a);
     t->group = a->n_head / a->n_kv;
     t->rows = n_tok * t->group;
-    t->mr = even_height(t->rows, k->mr);
+    t->unit = each ? t->group : t->rows;
+    t->mr = even_height(t->unit, k->mr);
     t->hd_pad = cb_hd_pad(k, a->hd);
     t->cap = a->softcap > 0.0f ? a->softcap * log2e : 0.0f;
     t->scale = a->softcap > 0.0f ? a->scale / a->softcap : a->scale * log2e;
@@ -92,7 +93,9 @@ void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *
         t->q[r] = a->q + (int64_t)(tok + r / t->group) * a->q_stride +
                   (int64_t)(kv * t->group + r % t->group) * a->hd;
     t->qp = cb_take(mem, (size_t)t->rows * t->qk->q_bytes(a->hd));
-    t->qk->pack_q(t->q, t->scale, t->rows, t->mr, a->hd, t->qp);
+    for (int r = 0; r < t->rows; r += t->unit)
+        t->qk->pack_q(t->q + r, t->scale, t->unit, t->mr, a->hd,
+                      (char *)t->qp + (size_t)r * t->qk->q_bytes(a->hd));
 }
 
 static void row_addresses(const void *base, size_t bytes, const int32_t *idx, int from, int n,

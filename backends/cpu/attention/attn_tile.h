@@ -13,8 +13,10 @@ struct tile {
     const struct attn *a;
     const struct kv_run *run;
     int kv, group, tok, n_tok, rows, mr, hd_pad;
+    int unit;             /* rows that are packed together, and read the same blocks */
     int lo, hi;           /* entries that some row reads */
-    const uint8_t *reads; /* [blocks] 0: the tile skips the block; NULL: it reads all */
+    const uint8_t *reads; /* [rows / unit][n_col] 0: the unit skips the block; NULL: all are read */
+    int n_col;
     int *row_lo, *row_hi; /* [rows]: the entries that each row reads; both ascend */
     const float **q;      /* [rows]; multiplied by scale, so that logits are base 2 */
     float scale;
@@ -52,8 +54,9 @@ size_t cb_tile_bytes(const struct kern_attn *k, int rows, int hd);
 size_t cb_packed_key_bytes(const struct kern_attn *k, int hd); /* the largest of all types */
 /* Tokens a tile so that n_item_per_tile * tiles keeps the team busy. */
 int cb_tile_tokens(const struct device *d, const struct attn *a);
+/* each: a query's rows are a unit; 0: all rows are one */
 void cb_tile_open(struct tile *t, const struct kern_attn *k, const struct attn *a, int kv, int tok,
-                  int n_tok, char **mem);
+                  int n_tok, int each, char **mem);
 /* Opens the entries from `from`, a multiple of KEY_BLOCK, to `end` or the block's end. */
 void cb_block_open(struct block *b, const struct attn *a, const struct kv_run *run, int from,
                    int end);

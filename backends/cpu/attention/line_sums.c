@@ -44,7 +44,7 @@ static void item_open(const struct job *job, struct item *x, int head, char *mem
                           .run = &x->run,
                           .q = s->q + (int64_t)head * s->hd,
                           .q_stride = s->q_stride };
-    cb_tile_open(&x->t, job->k, &x->a, 0, 0, s->n_tok, &mem);
+    cb_tile_open(&x->t, job->k, &x->a, 0, 0, s->n_tok, 0, &mem);
     x->kp = cb_take(&mem, (size_t)KEY_BLOCK * x->t.qk->k_bytes(s->hd));
     x->s = cb_take(&mem, (size_t)(SUB_TILES * job->k->mr * KEY_BLOCK) * sizeof *x->s);
     x->lse = cb_take(&mem, (size_t)s->n_tok * sizeof *x->lse);

@@ -80,6 +80,20 @@ static void take_rectified(const struct job *job, const struct tile *t, int r, i
     }
 }
 
+/* Raises the pieces of one query and head, out, to logits s[lo..hi-1] of the block at `from`. */
+static void take_pieces(const struct job *job, const struct tile *t, int from, int lo, int hi,
+                        const float *s, float *out)
+{
+    const int piece = job->sc->piece;
+
+    for (int j = lo, end; j < hi; j = end) {
+        float *y = out + cb_score_piece(piece, from + j), top;
+        end = min_int(hi, ((from + j) / piece + 1) * piece - from);
+        top = t->k->largest(s + j, end - j) * 0.69314718f;
+        *y = top > *y ? top : *y;
+    }
+}
+
 /* Takes the scores of rows [r, r + m) of the tile, from the block's logits s, to out; or to
  * one[KEY_BLOCK] until all heads of a query are there. The next rows may be the same query's. */
 static void take_rows(const struct job *job, const struct tile *t, int r, int m, int from, int n,
@@ -96,7 +110,9 @@ static void take_rows(const struct job *job, const struct tile *t, int r, int m,
         const float lse = sc->logit ? 0.0f : sc->a.lse[(int64_t)tok * sc->a.n_head + h];
         const float *x = s + i * KEY_BLOCK;
         float *out = row_of(job, tok, h) + from;
-        if (sc->squares) {
+        if (sc->piece) {
+            take_pieces(job, t, from, lo, hi, x, row_of(job, tok, h));
+        } else if (sc->squares) {
             t->k->score(x, lo, hi, t->cap, lse * log2e, w, 0, one);
             if ((r + i) % t->group == t->group - 1)
                 t->k->square(one, lo, hi, out, sc->squares + (out - sc->out));
@@ -146,7 +162,7 @@ static void score_item(void *ctx, int i, int thread)
         const int left = a->n_tok - tok;
         struct tile t;
         rest = mem;
-        cb_tile_open(&t, job->k, a, kv, tok, left < job->tile_tok ? left : job->tile_tok, &rest);
+        cb_tile_open(&t, job->k, a, kv, tok, left < job->tile_tok ? left : job->tile_tok, 0, &rest);
         if (t.hi <= begin || t.lo >= end)
             continue;
         for (int from = begin; from < end; from += KEY_BLOCK)
@@ -186,7 +202,7 @@ static void raise_head(const struct job *job, int kv, int tok, int n_tok, int be
         struct tile t;
         int step;
         cb_tile_open(&t, job->k, a, kv, tok + i,
-                     n_tok - i < job->tile_tok ? n_tok - i : job->tile_tok, &rest);
+                     n_tok - i < job->tile_tok ? n_tok - i : job->tile_tok, 0, &rest);
         step = SUB_TILES * t.mr;
         for (int from = begin; from < end; from += KEY_BLOCK)
             for (int r = 0; r < t.rows; r += step) {
@@ -263,6 +279,7 @@ void cb_cpu_score(struct device *d, const struct score *sc)
     job.per = sc->per ? sc->per : 1;
     assert(a->run->given || group % job.per == 0);
     assert(!sc->rectified || (sc->logit && a->n_kv == 1 && !sc->per));
+    assert(!sc->piece || (sc->tok_stride && sc->logit && !sc->weight && a->softcap == 0));
     assert(!sc->squares || (job.per == group && !a->run->given && !sc->peak && !sc->most));
     if (a->run->given)
         cb_par_for(d->par, a->n_head / job.per * job.n_split, given_item, &job);

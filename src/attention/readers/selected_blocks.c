@@ -18,16 +18,17 @@
 
 enum {
     MOST_READ = 1 << 24,
-    SCORED = 8 /* queries of a prompt that are scored at once */
+    SCORED = 32 /* queries of a prompt that are scored at once: they share the unpacked keys */
 };
 
 struct selected_blocks {
-    struct index_sets keys; /* stands first */
-    int *n;                 /* [chunk][n_head] how many tokens each list has */
-    float *logit;           /* [SCORED][n_head][n_ctx] of index heads; 0 between queries */
-    int n_zero;             /* of each row, which have been made 0 so far */
-    float *score;           /* [SCORED][n_head][blocks of n_ctx] */
-    int32_t *chosen;        /* [top_k] */
+    struct index_sets keys;    /* stands first */
+    int *n;                    /* [chunk][n_head] how many tokens each list has */
+    float *score;              /* [SCORED][n_head][pieces of n_ctx] */
+    int32_t *chosen;           /* [top_k] */
+    struct attn_blocks blocks; /* of a prompt's chunk */
+    uint8_t *reads;            /* [cap] of these */
+    size_t cap;
 };
 
 extern const struct reader cb_reader_selected_blocks;
@@ -52,12 +53,25 @@ static int n_block(const struct attention *a, int n)
     return n / block + (n % block > 0);
 }
 
+/* Largest logits that n tokens give each query and head */
+static int n_piece(const struct attention *a, int n)
+{
+    return cb_score_piece(a->model->hp.selector.block, n) + 1;
+}
+
+/* 1: the kernels' blocks make up the selector's, so that queries of a prompt which read the same
+ * ones share their keys and values. Other queries have lists. */
+static int by_blocks(const struct attention *a)
+{
+    return a->model->hp.selector.block % KV_PREPACK == 0;
+}
+
 /* ---- open ---- */
 
 static int open(struct attention *a, void **state)
 {
     const struct selector_params *p = &a->model->hp.selector;
-    const size_t n_ctx = (size_t)a->bank->n_ctx, n_head = (size_t)p->n_head;
+    const size_t n_head = (size_t)p->n_head;
     struct selected_blocks *x;
 
     TRY(cb_index_sets_new(a, sizeof *x, state));
@@ -67,24 +81,31 @@ static int open(struct attention *a, void **state)
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_EACH, p->hd, 1));
     /* memory for these is committed page by page as the context grows */
     x->n = cb_state_calloc(x, (size_t)a->chunk * n_head, sizeof *x->n);
-    x->logit = cb_state_alloc(x, SCORED * n_head * n_ctx, sizeof *x->logit);
     x->score =
-        cb_state_alloc(x, SCORED * n_head * (size_t)n_block(a, a->bank->n_ctx), sizeof *x->score);
+        cb_state_alloc(x, SCORED * n_head * (size_t)n_piece(a, a->bank->n_ctx), sizeof *x->score);
     x->chosen = cb_state_calloc(x, (size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)),
                                 sizeof *x->chosen);
     return cb_state_status(x);
+}
+
+/* Bytes of what n tokens of a chunk read, which ends after `end` tokens */
+static size_t reads_bytes(const struct attention *a, int n, int end)
+{
+    return (size_t)a->model->hp.selector.n_head * (size_t)n * ((size_t)end / KV_PREPACK + 1);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
 {
     const struct selector_params *p = &a->model->hp.selector;
     const size_t n_head = (size_t)p->n_head, k = (size_t)most_read(a);
-    const size_t list = (size_t)min_int(n_feed, a->chunk) * n_head * (k + 1) * sizeof(int32_t);
+    const int n = min_int(n_feed, a->chunk), n_list = by_blocks(a) ? 1 : n;
+    const size_t list = (size_t)n_list * n_head * (k + 1) * sizeof(int32_t);
 
     (void)state;
-    return n_block(a, n_most) <= p->top_k
-               ? 0
-               : list + SCORED * n_head * (size_t)(n_most + n_block(a, n_most)) * sizeof(float);
+    if (n_block(a, n_most) <= p->top_k)
+        return 0;
+    return list + (by_blocks(a) ? reads_bytes(a, n, n_most) : 0) +
+           (size_t)min_int(n, SCORED) * n_head * (size_t)n_piece(a, n_most) * sizeof(float);
 }
 
 /* ---- choosing ---- */
@@ -100,45 +121,34 @@ static int room(const struct attention *a, int l, int i)
 
 /* ---- scores of blocks ---- */
 
-enum { RUN = 64 }; /* blocks of an item of the loop */
-
-/* Rows of logits and of scores: of each query, of each head */
+/* Rows of largest logits, n_head for each query, whose pieces become blocks */
 struct maxima {
-    float *logit, *score; /* at logit_stride, and at score_stride */
-    size_t logit_stride, score_stride;
-    int n_head, block, n_run;
+    float *score; /* at `stride` */
+    size_t stride;
+    int n_head, block, local;
     int n; /* tokens that the first query sees; the next one sees one more */
 };
 
-/* The largest of n numbers, in 8 lanes. They become 0. */
-static float take_largest(float *x, int n)
+static int tokens_seen(const struct maxima *m, int row)
 {
-    float lane[8], best = -INFINITY;
-    int j = 0;
-
-    for (int i = 0; i < 8; i++)
-        lane[i] = -INFINITY;
-    for (; j + 8 <= n; j += 8)
-        for (int i = 0; i < 8; i++)
-            lane[i] = x[j + i] > lane[i] ? x[j + i] : lane[i];
-    for (; j < n; j++)
-        best = x[j] > best ? x[j] : best;
-    for (int i = 0; i < 8; i++)
-        best = lane[i] > best ? lane[i] : best;
-    memset(x, 0, (size_t)n * sizeof *x);
-    return best;
+    return m->n + row / m->n_head;
 }
 
-static void run_of_blocks(void *arg, int item, int thread)
+/* A block's first piece does not lie before the block's place. */
+static void join_pieces(void *arg, int row, int thread)
 {
     const struct maxima *m = arg;
-    const int row = item / m->n_run, from = item % m->n_run * RUN, n = m->n + row / m->n_head;
-    float *x = m->logit + (size_t)row * m->logit_stride;
+    const int n = tokens_seen(m, row), n_block = (n - 1) / m->block + 1;
+    float *x = m->score + (size_t)row * m->stride;
 
     (void)thread;
-    for (int b = from; b < from + RUN && b * m->block < n; b++)
-        m->score[(size_t)row * m->score_stride + (size_t)b] =
-            take_largest(x + (size_t)b * (size_t)m->block, min_int(m->block, n - b * m->block));
+    for (int b = 0; b < n_block; b++) {
+        const int from = b * m->block, last = min_int(from + m->block, n) - 1;
+        float best = -INFINITY;
+        for (int j = cb_score_piece(m->block, from); j <= cb_score_piece(m->block, last); j++)
+            best = x[j] > best ? x[j] : best;
+        x[b] = b >= n_block - m->local ? INFINITY : best;
+    }
 }
 
 /* Scores of the blocks that tokens i..i+m-1 of c see -> x->score */
@@ -146,24 +156,15 @@ static void score(struct attention *a, const struct chunk *c, int i, int m)
 {
     struct selected_blocks *x = cb_reader_state(a, c->l);
     const struct selector_params *p = &a->model->hp.selector;
-    const size_t n_ctx = (size_t)a->bank->n_ctx, all = (size_t)n_block(a, a->bank->n_ctx);
-    const int n = c->pos0 + i + m;
-    struct maxima y = { x->logit, x->score, n_ctx, all, p->n_head, p->block, 0, n - m + 1 };
+    const int stride = n_piece(a, a->bank->n_ctx), n = c->pos0 + i + m;
+    struct maxima y = { x->score, (size_t)stride, p->n_head, p->block, p->local, n - m + 1 };
 
-    y.n_run = (n_block(a, n) - 1) / RUN + 1;
-    for (int r = 0; n > x->n_zero && r < SCORED * p->n_head; r++) /* the maxima leave 0 */
-        memset(x->logit + (size_t)r * n_ctx + x->n_zero, 0,
-               (size_t)(n - x->n_zero) * sizeof *x->logit);
-    x->n_zero = max_int(n, x->n_zero);
-    cb_index_keys_logits(cb_index_set(&x->keys, c->l, 0), a, c, i, m, n, 1, x->logit,
-                         a->bank->n_ctx);
-    cb_par_for(a->dev->par, m * p->n_head * y.n_run, run_of_blocks, &y);
-    for (int r = 0; r < m * p->n_head; r++) {
-        const int blocks = n_block(a, y.n + r / p->n_head);
-        for (int b = max_int(0, blocks - p->local); b < blocks; b++)
-            x->score[(size_t)r * all + (size_t)b] = INFINITY;
-    }
+    cb_index_keys_largest(cb_index_set(&x->keys, c->l, 0), a, c, i, m, n, p->block, x->score,
+                          stride);
+    cb_par_for(a->dev->par, m * p->n_head, join_pieces, &y);
 }
+
+/* ---- what is read ---- */
 
 /* What token i of c, which sees n tokens, reads in KV head h: blocks `chosen` -> list; returns how
  * many tokens */
@@ -177,23 +178,77 @@ static int list_tokens(const int32_t *chosen, int k, int block, int n, int32_t *
     return m;
 }
 
-/* Chooses for tokens i..i+m-1 of c: their lists of all heads */
-static void choose(struct attention *a, const struct chunk *c, int i, int m)
+/* Token i of a chunk reads blocks x->chosen in KV head h. */
+static void mark_blocks(struct selected_blocks *x, const struct selector_params *p, int i, int h)
+{
+    const struct attn_blocks *b = &x->blocks;
+    const int each = p->block / KV_PREPACK;
+    uint8_t *row = x->reads + ((size_t)h * (size_t)b->n_row + (size_t)i) * (size_t)b->n_col;
+
+    for (int j = 0; j < p->top_k; j++) {
+        const int from = x->chosen[j] * each;
+        memset(row + from, 1, (size_t)min_int(each, b->n_col - from));
+    }
+}
+
+/* Chooses for tokens i..i+m-1 of c: what they read in all heads, as marks or as lists */
+static void choose(struct attention *a, const struct chunk *c, int i, int m, int marks)
 {
     struct selected_blocks *x = cb_reader_state(a, c->l);
     const struct selector_params *p = &a->model->hp.selector;
-    const size_t all = (size_t)n_block(a, a->bank->n_ctx), k = (size_t)most_read(a);
+    const size_t stride = (size_t)n_piece(a, a->bank->n_ctx), k = (size_t)most_read(a);
 
     score(a, c, i, m);
     for (int r = 0; r < m * p->n_head; r++) {
         const size_t at = (size_t)i * (size_t)p->n_head + (size_t)r;
-        const int n = c->pos0 + i + r / p->n_head + 1;
-        a->dev->ops->topk(a->dev, x->score + (size_t)r * all, n_block(a, n), p->top_k, x->chosen);
-        x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->keys.list + at * k);
+        const int tok = i + r / p->n_head, n = c->pos0 + tok + 1;
+        a->dev->ops->topk(a->dev, x->score + (size_t)r * stride, n_block(a, n), p->top_k,
+                          x->chosen);
+        if (marks)
+            mark_blocks(x, p, tok, r % p->n_head);
+        else
+            x->n[at] = list_tokens(x->chosen, p->top_k, p->block, n, x->keys.list + at * k);
     }
 }
 
 /* ---- parts ---- */
+
+/* Room for the marks of chunk c, which reads nothing yet */
+static int open_marks(struct attention *a, const struct chunk *c)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const int end = c->pos0 + c->n, n_col = (end - 1) / KV_PREPACK + 1;
+    const size_t bytes = reads_bytes(a, c->n, end);
+    uint8_t *reads = x->reads;
+
+    if (bytes > x->cap) {
+        if (!(reads = cb_state_realloc(x, x->reads, bytes, 1)))
+            return CB_ENOMEM;
+        x->reads = reads;
+        x->cap = bytes;
+    }
+    memset(reads, 0, bytes);
+    x->blocks = (struct attn_blocks){ .reads = reads, .n_row = c->n, .n_col = n_col, .each = 1 };
+    return CB_OK;
+}
+
+/* A prompt's chunk: one part, in which each query has its blocks */
+static int block_parts(struct attention *a, const struct chunk *c)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    TRY(open_marks(a, c));
+    for (int i = 0; i < c->n; i += SCORED)
+        choose(a, c, i, min_int(SCORED, c->n - i), 1);
+    p.blocks = &x->blocks;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int h = 0; h < st->n_kv; h++)
+        run[h] = cb_store_run(st, h, 0, c->pos0 + c->n);
+    return 1;
+}
 
 static int parts(struct attention *a, const struct chunk *c)
 {
@@ -202,9 +257,11 @@ static int parts(struct attention *a, const struct chunk *c)
 
     if (c->pos0 + c->n <= most_read(a))
         return 0;
+    if (!a->bank->decoding && by_blocks(a))
+        return block_parts(a, c);
     TRY(cb_index_sets_fit(&x->keys, (size_t)c->n * n_kv, each));
     for (int i = 0; i < c->n; i += SCORED)
-        choose(a, c, i, min_int(SCORED, c->n - i));
+        choose(a, c, i, min_int(SCORED, c->n - i), 0);
     for (int i = 0; i < c->n; i++)
         TRY(cb_parts_add_lists(a, c, i, x->keys.list + (size_t)i * n_kv * each, each,
                                x->n + (size_t)i * n_kv));
