@@ -53,6 +53,9 @@ int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out);
 /* The same as the authors make it: dictionaries of 40 to 200 entries, whatever g's lengths are; the
  * answer begins with the sum. */
 int cb_gen_2stage_published(const struct gen *g, struct item_list *out);
+/* The same for small models: sentences of colours, three worked examples, sums up to `most` (0: any
+ * entry). Items have the number of entries as their length. CB_EARG: too few sums. */
+int cb_gen_2stage_shown(const struct gen *g, int entries, int most, struct item_list *out);
 
 struct ruler_task;
 const struct ruler_task *cb_ruler_at(int i); /* NULL past the last of the 13 */

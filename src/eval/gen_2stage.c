@@ -74,6 +74,88 @@ int cb_gen_2stage(const struct gen *g, int cot, struct item_list *out)
     return CB_OK;
 }
 
+/* ---- with worked examples ---- */
+
+enum { N_SHOWN = 3 };
+
+struct shown {
+    int n, most;            /* entries, 0 to n - 1; the largest sum */
+    int sum[N_SHOWN + 1];   /* all differ; the last one is asked for */
+    int first[N_SHOWN + 1]; /* number of each addition, 1 to its sum - 1 */
+    const char *answer;     /* colour of the last sum */
+};
+
+/* Sums are at least 2, so that both numbers are at least 1. */
+static void choose_sums(struct shown *x, struct rng *r)
+{
+    cb_rng_choose(r, x->sum, N_SHOWN + 1, x->most - 1);
+    cb_rng_shuffle(r, x->sum, N_SHOWN + 1);
+    for (int i = 0; i <= N_SHOWN; i++) {
+        x->sum[i] += 2;
+        x->first[i] = 1 + cb_rng_below(r, x->sum[i] - 1);
+    }
+}
+
+static void say_shown(struct shown *x, struct rng *r, struct buf *context, struct buf *question)
+{
+    const char *of[N_SHOWN + 1] = { 0 };
+
+    for (int k = 0; k < x->n; k++) {
+        const char *c = colour[cb_rng_below(r, N_COLOUR)];
+        cb_buf_print(context, "The colour of %d is %s.\n", k, c);
+        for (int i = 0; i <= N_SHOWN; i++)
+            of[i] = x->sum[i] == k ? c : of[i];
+    }
+    cb_buf_text(context, "\n");
+    for (int i = 0; i < N_SHOWN; i++)
+        cb_buf_print(question, "%d + %d = %d, and the colour of %d is %s.\n", x->first[i],
+                     x->sum[i] - x->first[i], x->sum[i], x->sum[i], of[i]);
+    cb_buf_print(question, "%d + %d =", x->first[N_SHOWN], x->sum[N_SHOWN] - x->first[N_SHOWN]);
+    x->answer = of[N_SHOWN];
+}
+
+static int shown_item(const struct gen *g, int entries, int most, int index, struct item_list *out)
+{
+    struct rng r = cb_rng_for(g->seed, "2stage_shown", entries, most, index);
+    struct shown x = { .n = entries, .most = most };
+    struct buf context = { 0 }, question = { 0 }, id = { 0 };
+    struct item it = { 0 };
+    int err = CB_OK;
+
+    choose_sums(&x, &r);
+    say_shown(&x, &r, &context, &question);
+    cb_buf_print(&id, "2stage_shown-%d-%d-s%llu-%d", entries, most, (unsigned long long)g->seed,
+                 index);
+    if (context.failed || question.failed || id.failed)
+        err = CB_ENOMEM;
+    if (!err)
+        err = cb_item_make(&it, id.s, "2stage_shown", context.s, question.s, &x.answer, 1);
+    if (!err) {
+        it.metric = cb_metric_find("contains");
+        it.max_new = 24;
+        it.stop_at_line = 1;
+        it.length = entries;
+        it.depth = -1;
+        err = cb_item_add(out, &it);
+    }
+    cb_buf_free(&context);
+    cb_buf_free(&question);
+    cb_buf_free(&id);
+    return err;
+}
+
+int cb_gen_2stage_shown(const struct gen *g, int entries, int most, struct item_list *out)
+{
+    if (!most || most > entries - 1)
+        most = entries - 1;
+    if (most < N_SHOWN + 2)
+        return cb_fail(CB_EARG, "2stage: sums up to %d are too few for %d examples and a question",
+                       most, N_SHOWN);
+    for (int i = 0; i < g->items; i++)
+        TRY(shown_item(g, entries, most, i, out));
+    return CB_OK;
+}
+
 /* ---- as published ---- */
 
 static const char *const published_colour[] = {

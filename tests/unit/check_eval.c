@@ -376,6 +376,46 @@ START_TEST(stages_two_as_published)
 }
 END_TEST
 
+/* Every entry is there, and so are three examples that are right and do not give the answer's sum.
+ */
+START_TEST(stages_two_with_examples)
+{
+    const struct gen g = { .seed = 3, .items = 60 };
+    struct item_list x = { 0 };
+    int largest = 0;
+
+    ck_assert_msg(!cb_gen_2stage_shown(&g, 12, 9, &x), "%s", cb_error());
+    ck_assert_int_eq(x.n, 60);
+    for (int i = 0; i < x.n; i++) {
+        const char *line = x.at[i].question;
+        char text[64], c[16];
+        int a, b, sum, again, asked;
+        ck_assert_int_eq(sscanf(strrchr(line, '\n') + 1, "%d + %d =", &a, &b), 2);
+        asked = a + b;
+        largest = asked > largest ? asked : largest;
+        ck_assert(a > 0 && b > 0 && asked <= 9);
+        snprintf(text, sizeof text, "The colour of %d is %s.\n", asked, x.at[i].answer[0]);
+        ck_assert_ptr_nonnull(strstr(x.at[i].context, text));
+        for (int k = 0; k < 3; k++, line = strchr(line, '\n') + 1) {
+            ck_assert_int_eq(sscanf(line, "%d + %d = %d, and the colour of %d is %15[a-z].", &a, &b,
+                                    &sum, &again, c),
+                             5);
+            ck_assert(a > 0 && b > 0 && a + b == sum && again == sum && sum != asked);
+            snprintf(text, sizeof text, "The colour of %d is %s.\n", sum, c);
+            ck_assert_ptr_nonnull(strstr(x.at[i].context, text));
+        }
+        ck_assert_ptr_nonnull(strstr(x.at[i].context, "The colour of 11 is "));
+        ck_assert_ptr_null(strstr(x.at[i].context, "The colour of 12 is "));
+        ck_assert_int_eq(x.at[i].length, 12);
+    }
+    ck_assert_int_eq(largest, 9);
+    cb_item_list_free(&x);
+    ck_assert_int_eq(cb_gen_2stage_shown(&g, 5, 0, &x), CB_EARG);
+    ck_assert_int_eq(cb_gen_2stage_shown(&g, 6, 0, &x), CB_OK);
+    cb_item_list_free(&x);
+}
+END_TEST
+
 static void check_ruler(const char *task, const struct item_list *x)
 {
     const int n_answer = !strcmp(task, "niah_multivalue") || !strcmp(task, "niah_multiquery") ? 4
@@ -654,6 +694,7 @@ int main(void)
     tcase_add_test(made, pass_keys_at_both_ends);
     tcase_add_test(made, stages_two_has_its_sum_in_the_dictionary);
     tcase_add_test(made, stages_two_as_published);
+    tcase_add_test(made, stages_two_with_examples);
     tcase_add_test(made, ruler_has_thirteen_tasks);
     tcase_add_test(made, ruler_counts_are_the_papers);
     tcase_add_test(made, ruler_shuffles);

@@ -139,6 +139,8 @@ enum opt_id {
     ARG_HAYSTACK,
     ARG_COT,
     ARG_PUBLISHED,
+    ARG_ENTRIES,
+    ARG_MOST_SUM,
     ARG_TASKS,
     ARG_QA_FILE,
     ARG_ITEMS,

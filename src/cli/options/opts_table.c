@@ -282,6 +282,13 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
     [ARG_PUBLISHED] = { "published", .sets = SET_OWN_2STAGE,
         .text = "as the paper's authors make them: 40 to 200 entries with keys from 0 on, of 23 "
                 "colours, and answers that begin with the sum" },
+    [ARG_ENTRIES] = { "entries", .takes = TAKES_INTS, .many = 1, .unit = "N,...", .min = 6,
+        .max = 1 << 20, .sets = SET_OWN_2STAGE,
+        .text = "in a form that small models can answer: this many sentences in a dictionary, and "
+                "three worked examples in each question" },
+    [ARG_MOST_SUM] = { "most-sum", .takes = TAKES_INT, .unit = "N", .min = 5, .max = 1 << 20,
+        .sets = SET_OWN_2STAGE,
+        .text = "with --entries: the largest sum (default: any entry)" },
     [ARG_TASKS] = { "tasks", .takes = TAKES_TEXT, .unit = "NAME,...", .sets = SET_PICK,
         .text = "run only these tasks (default: all)" },
     [ARG_QA_FILE] = { "qa-file", .takes = TAKES_FILE, .unit = "FILE[,FILE]", .sets = SET_OWN_RULER,
