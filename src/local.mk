@@ -240,6 +240,7 @@ libcore_la_SOURCES += \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
 	src/attention/context_split.c src/attention/context_split.h \
+	src/attention/rank_choice.c src/attention/rank_choice.h \
 	src/attention/split_refusals.c \
 	src/attention/entry_maker.c src/attention/entry_maker.h \
 	src/attention/gram.c src/attention/gram.h \
@@ -259,6 +260,7 @@ libcore_la_SOURCES += \
 	src/attention/prefill/packed_copy.c src/attention/prefill/packed_copy.h \
 	src/attention/prefill/sparse_prefill.c \
 	src/attention/readers/chooser.c src/attention/readers/chooser.h \
+	src/attention/readers/chosen.c \
 	src/attention/readers/clamped_positions.c \
 	src/attention/readers/compact_positions.c \
 	src/attention/readers/cross_layer.c \

@@ -263,6 +263,7 @@ static void fill(struct cpu *c)
     c->ops.prepack_row = cb_cpu_prepack_row;
     c->ops.unpack = cb_cpu_unpack;
     c->ops.best_head = cb_cpu_best_head;
+    c->ops.head_lse = cb_cpu_head_lse;
     c->ops.topk = cb_cpu_topk;
     c->ops.sketch = cb_cpu_sketch;
     c->ops.sketch_topk = cb_cpu_sketch_topk;

@@ -262,6 +262,26 @@ static void topk(struct device *d, const float *x, int n, int k, int32_t *idx)
     }
 }
 
+/* of n >= 1 numbers */
+static double log_sum_exp(const float *x, int n)
+{
+    double sum = 0, max = -INFINITY;
+
+    for (int j = 0; j < n; j++)
+        max = (double)x[j] > max ? (double)x[j] : max;
+    for (int j = 0; j < n; j++)
+        sum += exp((double)x[j] - max);
+    return max + log(sum);
+}
+
+static void head_lse(struct device *d, const float *logit, int stride, int n_head, int n,
+                     float *lse)
+{
+    (void)d;
+    for (int h = 0; h < n_head; h++)
+        lse[h] = n ? (float)log_sum_exp(logit + (int64_t)h * stride, n) : -INFINITY;
+}
+
 static void best_head(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best)
 {
@@ -336,6 +356,7 @@ static const struct ops ref_ops = {
     .kv_decode = cb_ref_kv_decode,
     .nearest = nearest,
     .best_head = best_head,
+    .head_lse = head_lse,
     .topk = topk,
     .sketch = cb_ref_sketch,
     .sketch_topk = cb_ref_sketch_topk,

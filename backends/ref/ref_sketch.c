@@ -141,41 +141,59 @@ static uint32_t weigh(const int16_t *score, int from, int to, int16_t *most)
     return sum;
 }
 
-/* The log of a head's sum of weights */
-static int16_t lse_of(const struct sketch_topk *s, const struct sketch_work *w)
+/* The place of a KV head's piece among those of all */
+static size_t piece_at(const struct sketch_topk *s, int kv, int piece)
 {
-    const int n = s->n_block * SKETCH_BLOCK;
-    int n_piece = 0;
+    return (size_t)(kv * cb_sketch_pieces(s->n_block) + piece);
+}
 
-    for (int from = 0; from < n; from += SKETCH_PIECE, n_piece++) {
-        const int to = from + SKETCH_PIECE < n ? from + SKETCH_PIECE : n;
-        w->sum[n_piece] = weigh(w->score, from, to, &w->top[n_piece]);
+/* Query head i of a KV head -> its score, and the tops and sums of its pieces */
+static void scan_head(const struct sketch_topk *s, int kv, int i, const struct sketch_work *w)
+{
+    const int group = s->n_head / s->n_kv, n = s->n_block * SKETCH_BLOCK;
+
+    score_head(s, kv * group + i, w, w->score);
+    for (int p = 0; p < cb_sketch_pieces(s->n_block); p++) {
+        const int from = p * SKETCH_PIECE, to = from + SKETCH_PIECE < n ? from + SKETCH_PIECE : n;
+        const size_t at = piece_at(s, kv, p) * (size_t)group + (size_t)i;
+        w->sum[at] = weigh(w->score, from, to, &w->top[at]);
     }
-    return cb_sketch_lse(w->top, w->sum, n_piece, 1);
+}
+
+/* The log of a head's sum of weights, over all pieces of all who choose */
+static int16_t lse_of(const struct sketch_topk *s, int kv, int i, const struct sketch_work *w)
+{
+    const int group = s->n_head / s->n_kv;
+    const size_t at = piece_at(s, kv, 0) * (size_t)group + (size_t)i;
+
+    return s->step == SKETCH_CHOICE
+               ? w->lse[kv * group + i]
+               : cb_sketch_lse(w->top + at, w->sum + at, cb_sketch_pieces(s->n_block), group);
 }
 
 static void topk_of(const struct sketch_topk *s, int kv, const struct sketch_work *w)
 {
     const int group = s->n_head / s->n_kv;
     int32_t *idx = s->idx + (size_t)kv * (size_t)s->idx_stride;
+    uint16_t *of = w->rank + piece_at(s, kv, 0) * SKETCH_PIECE;
     int limit, n_equal, out = 0;
 
     for (int i = 0; i < group; i++) {
         int lse;
-        score_head(s, kv * group + i, w, w->score);
-        lse = lse_of(s, w);
+        scan_head(s, kv, i, w);
+        lse = lse_of(s, kv, i, w);
         for (int j = 0; j < s->n_block * SKETCH_BLOCK; j++) {
             int rank = lse - w->score[j];
             rank = rank < 0 ? 0 : rank < SKETCH_BUCKETS ? rank : SKETCH_BUCKETS - 1;
-            w->rank[j] = (uint16_t)(i && w->rank[j] < rank ? w->rank[j] : rank);
+            of[j] = (uint16_t)(i && of[j] < rank ? of[j] : rank);
         }
     }
     memset(w->count, 0, SKETCH_BUCKETS * sizeof *w->count);
     for (int j = s->lo; j < s->hi; j++)
-        w->count[w->rank[j]]++;
+        w->count[of[j]]++;
     s->n[kv] = cb_sketch_limit(w->count, SKETCH_BUCKETS, s->k, s->miss, &limit, &n_equal);
     for (int j = s->lo; j < s->hi; j++)
-        if (w->rank[j] < limit || (w->rank[j] == limit && n_equal-- > 0))
+        if (of[j] < limit || (of[j] == limit && n_equal-- > 0))
             idx[out++] = j;
 }
 
@@ -186,8 +204,12 @@ void cb_ref_sketch_topk(struct device *d, const struct sketch_topk *s)
     (void)d;
     cb_sketch_work(s->work, s->n_head, s->n_kv, s->hd, s->n_block, 1, &w);
     cb_sketch_queries(s, &w);
-    for (int kv = 0; kv < s->n_kv; kv++)
-        topk_of(s, kv, &w);
+    for (int kv = 0; kv < s->n_kv; kv++) {
+        for (int i = 0; s->step == SKETCH_SCORES && i < s->n_head / s->n_kv; i++)
+            scan_head(s, kv, i, &w);
+        if (s->step != SKETCH_SCORES)
+            topk_of(s, kv, &w);
+    }
 }
 
 /* ---- blocks ---- */

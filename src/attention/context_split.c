@@ -2,7 +2,8 @@
 /* context_split.c - one context over several ranks.
  *
  * Slots are dealt out by blocks of positions: block b belongs to rank b % n. Layers with a window
- * hold little, so that every rank has all of their slots.
+ * hold little, so that every rank has all of their slots. Where a token reads some slots, all ranks
+ * choose them together (rank_choice.c), and each reads those that it has.
  *
  * A prompt in an empty timeline is dealt out as work: its tokens are cut into pieces of about the
  * same length, n pieces a step, and each rank puts its piece through the layer. The ranks share the
@@ -20,18 +21,19 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "rank_choice.h"
 #include "reader.h"
 #include "state_memory.h"
 
 enum {
-    BLOCK = KV_PREPACK, /* positions */
-    LEAST_PIECE = 16,   /* a prompt with fewer tokens a rank is computed on all of them */
-    LINE = 16           /* floats of a cache line */
+    LEAST_PIECE = 16, /* a prompt with fewer tokens a rank is computed on all of them */
+    LINE = 16         /* floats of a cache line */
 };
 
 struct context_split {
     struct ranks *team;
     int me, n;
+    int block;          /* positions that are dealt out together, a multiple of KV_PREPACK */
     char *deals;        /* [n_layer] */
     int *row;           /* [n_ctx] tokens of the prompt that this rank computes */
     int from;           /* position where the prompt began */
@@ -39,6 +41,7 @@ struct context_split {
     int *keep;          /* [n_ctx] */
     size_t most;        /* floats of a message */
     float *mine, *all;  /* [most], [n][most] */
+    struct rank_choice *choice;
 };
 
 /* ---- open ---- */
@@ -57,6 +60,22 @@ static size_t most_floats(const struct attention *a)
     }
     most = max_size(most, (size_t)a->model->hp.n_stream * (size_t)a->model->hp.n_embd);
     return (most * (size_t)a->chunk + LINE) / LINE * LINE;
+}
+
+/* The least block that holds whole prepacked blocks, and what each reader chooses in one piece */
+static int block_of(const struct attention *a)
+{
+    int block = KV_PREPACK;
+
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct reader *r = a->layer[l]->r;
+        const int by = a->split->deals[l] && r->deals_by ? r->deals_by(a, l) : 1;
+        int least = block;
+        while (least % by)
+            least += block;
+        block = least;
+    }
+    return block;
 }
 
 int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals)
@@ -79,11 +98,17 @@ int cb_context_split_open(struct attention *a, struct ranks *team, const char *d
     x->all = cb_state_alloc(x, x->most * (size_t)x->n, sizeof *x->all);
     TRY(cb_state_status(x));
     memcpy(x->deals, deals, (size_t)a->bank->n_layer);
-    return CB_OK;
+    x->block = block_of(a);
+    for (int l = 0; x->me && l < a->bank->n_layer; l++)
+        if (deals[l])
+            a->bank->store[l].sketch_out = 0; /* rank 0 has the first slots */
+    return cb_rank_choice_open(team, &x->choice);
 }
 
 void cb_context_split_close(struct attention *a)
 {
+    if (a->split)
+        cb_rank_choice_close(a->split->choice);
     cb_state_free(a->split);
     a->split = NULL;
 }
@@ -92,7 +117,7 @@ size_t cb_context_split_bytes(const struct attention *a)
 {
     const struct context_split *x = a->split;
 
-    return x ? x->most * sizeof(float) * (size_t)(x->n + 1) : 0;
+    return x ? x->most * sizeof(float) * (size_t)(x->n + 1) + cb_rank_choice_bytes(x->choice) : 0;
 }
 
 /* ---- whose slots ---- */
@@ -111,33 +136,61 @@ int cb_context_split_deals_any(const struct attention *a)
     return any;
 }
 
+int cb_context_split_ranks(const struct attention *a)
+{
+    return a->split ? a->split->n : 1;
+}
+
+struct rank_choice *cb_context_split_choice(const struct attention *a)
+{
+    return a->split ? a->split->choice : NULL;
+}
+
 static int owner(const struct context_split *x, int pos)
 {
-    return pos / BLOCK % x->n;
+    return pos / x->block % x->n;
+}
+
+/* How many of positions 0..n-1 rank r keeps */
+static int own_of(const struct context_split *x, int r, int n)
+{
+    const int64_t round = (int64_t)x->block * x->n, rest = n % round - (int64_t)x->block * r;
+
+    return (int)(n / round * x->block + (rest < 0 ? 0 : rest < x->block ? rest : x->block));
 }
 
 int cb_context_split_own(const struct attention *a, int l, int n)
 {
-    const struct context_split *x = a->split;
-    int64_t round, rest;
-
-    if (!cb_context_split_deals(a, l))
-        return n;
-    round = (int64_t)BLOCK * x->n;
-    rest = n % round - (int64_t)BLOCK * x->me;
-    return (int)(n / round * BLOCK + (rest < 0 ? 0 : rest < BLOCK ? rest : BLOCK));
+    return cb_context_split_deals(a, l) ? own_of(a->split, a->split->me, n) : n;
 }
 
-void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t *bytes)
+int cb_context_split_most_own(const struct attention *a, int l, int lo, int n)
+{
+    int most = cb_context_split_deals(a, l) ? 0 : n - lo;
+
+    for (int r = 0; cb_context_split_deals(a, l) && r < a->split->n; r++)
+        most = max_int(most, own_of(a->split, r, n) - own_of(a->split, r, lo));
+    return most;
+}
+
+int cb_context_split_len(const struct attention *a, const struct chunk *c)
+{
+    return cb_context_split_deals(a, c->l) ? c->pos0 + c->n : a->bank->store[c->l].n[0];
+}
+
+void cb_context_split_traffic(const struct attention *a, int n, int *messages, uint64_t *bytes)
 {
     *messages = 0;
     *bytes = 0;
     for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct reader *r = a->layer[l]->r;
+        int more = 0;
         if (!cb_context_split_deals(a, l))
             continue;
-        *messages += 1;
         *bytes +=
             (uint64_t)a->model->hp.n_head * (uint64_t)(a->model->layer[l].hd + 1) * sizeof(float);
+        *bytes += r->choice_bytes ? r->choice_bytes(a, l, n, &more) : 0;
+        *messages += 1 + more;
     }
 }
 
@@ -389,6 +442,7 @@ static int keep_own(struct attention *a, int l)
     for (int h = 0; h < st->n_kv; h++)
         TRY(cb_store_deal_out(st, h, x->keep, n));
     st->prepacked = prepacked;
+    cb_store_sketch_deal_out(st, x->keep, n);
     return CB_OK;
 }
 
@@ -404,5 +458,8 @@ int cb_context_split_loaded(struct attention *a)
             TRY(cb_store_list_positions(&a->bank->store[l]));
             TRY(keep_own(a, l));
         }
+    for (int i = 0; i < a->n_reading; i++) /* what it remembers is of the slots of one process */
+        if (a->reading[i].r->deals_by && a->reading[i].r->clear)
+            a->reading[i].r->clear(a, a->reading[i].x);
     return CB_OK;
 }

@@ -19,10 +19,18 @@ size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages
 /* 1: the slots of layer l are dealt out; 0: each rank has all of them */
 int cb_context_split_deals(const struct attention *a, int l);
 int cb_context_split_deals_any(const struct attention *a); /* of any layer */
-/* How many of the slots of positions 0..n-1 of layer l this rank keeps */
+/* How many of the slots of positions 0..n-1 of layer l this rank keeps; the most that any keeps of
+ * positions lo..n-1 */
 int cb_context_split_own(const struct attention *a, int l, int n);
-/* Messages, and bytes that this rank sends, for a decoded token */
-void cb_context_split_traffic(const struct attention *a, int *messages, uint64_t *bytes);
+int cb_context_split_most_own(const struct attention *a, int l, int lo, int n);
+/* How many slots of c's layer all ranks have together when c's last token attends */
+int cb_context_split_len(const struct attention *a, const struct chunk *c);
+/* Messages, and bytes that this rank sends, for the last of n tokens, which is decoded */
+void cb_context_split_traffic(const struct attention *a, int n, int *messages, uint64_t *bytes);
+/* How many ranks share the session's context, and their choice of what a token reads; 1 and NULL
+ * without a split */
+int cb_context_split_ranks(const struct attention *a);
+struct rank_choice *cb_context_split_choice(const struct attention *a);
 
 /* ---- which tokens of a feed this rank computes ---- */
 

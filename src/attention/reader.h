@@ -75,6 +75,14 @@ struct reader {
     /* score[n_head][n_ctx]: those of slots that a query head does not read become 0 */
     void (*mask)(const struct attention *a, int l, float *score);
 
+    /* ---- of a layer whose slots are dealt out to ranks (context_split.h) ---- */
+    /* They may be, in blocks of a multiple of this many positions: what a decoded token reads is
+     * chosen over all ranks (rank_choice.h). NULL, or 0: they may be only
+     * where every token reads all slots */
+    int (*deals_by)(const struct attention *a, int l);
+    /* Bytes that a rank sends to choose for the last of n tokens, in *messages. NULL: none */
+    uint64_t (*choice_bytes)(const struct attention *a, int l, int n, int *messages);
+
     /* ---- of a layer, for the memory plan ---- */
     /* Bytes that a decoded token reads, its own among the layer's n slots; *scanned: of them,
      * sketches. NULL: whole rows */

@@ -27,10 +27,14 @@ static int check_layer(const struct attention *a, int l)
     return CB_OK;
 }
 
-/* Layer l keeps all tokens, and every token reads all of them. */
-static int reads_all(const struct attention *a, int l)
+/* Layer l keeps all tokens, and every token reads all of them, or those that it chooses over all
+ * ranks. */
+static int keeps_all(const struct attention *a, int l)
 {
-    return cb_reader_has(a, l, READ_PLAIN) && !a->plan[l].window && !cb_attend_evicts(a, l) &&
+    const struct reader *r = a->layer[l]->r;
+    const int deals = r->deals_by ? r->deals_by(a, l) > 0 : cb_reader_has(a, l, READ_PLAIN);
+
+    return deals && !a->plan[l].window && !cb_attend_evicts(a, l) &&
            a->plan[l].score.when == WHEN_NEVER;
 }
 
@@ -62,9 +66,9 @@ int cb_split_check(const struct attention *a, char *deals)
         return refuse(a, "its prompts are not dense; not yet");
     for (int l = 0; l < a->bank->n_layer; l++) {
         TRY(check_layer(a, l));
-        if (!reads_all(a, l))
+        if (!keeps_all(a, l))
             TRY(check_dropping(a, l));
-        deals[l] = a->model->layer[l].n_kv && !a->model->layer[l].window && reads_all(a, l);
+        deals[l] = a->model->layer[l].n_kv && !a->model->layer[l].window && keeps_all(a, l);
     }
     return CB_OK;
 }

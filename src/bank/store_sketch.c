@@ -206,6 +206,18 @@ void cb_store_sketch_cut(struct store *s, int n)
     s->sketched = left;
 }
 
+void cb_store_sketch_deal_out(struct store *s, const int *keep, int n)
+{
+    const size_t bytes = s->sketch_block ? block_bytes(s) : 0;
+    int left = 0;
+
+    for (; bytes && left + s->sketch_block <= n && keep[left] < s->sketched;
+         left += s->sketch_block)
+        for (int h = 0; keep[left] > left && h < s->n_kv; h++)
+            memmove(cb_store_sketch_at(s, h, left), cb_store_sketch_at(s, h, keep[left]), bytes);
+    cb_store_sketch_cut(s, left);
+}
+
 int cb_store_sketch_fit(struct store *s)
 {
     s->sketched = s->sketch_block ? s->n[0] / s->sketch_block * s->sketch_block : 0;

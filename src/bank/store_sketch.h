@@ -20,6 +20,9 @@ size_t cb_store_skew_bytes(const struct store *s); /* of a KV head */
 
 int cb_store_sketch(struct store *s, struct device *d); /* every whole block that has none */
 void cb_store_sketch_close(struct store *s);
+/* The slots keep[n], of whole blocks that are sketched or not, become slots 0..n-1 (store_rows.h).
+ */
+void cb_store_sketch_deal_out(struct store *s, const int *keep, int n);
 void cb_store_sketch_cut(struct store *s, int n); /* forgets blocks with slots from n on */
 /* Room for the sketches of the slots that the store holds, which the caller fills */
 int cb_store_sketch_fit(struct store *s);

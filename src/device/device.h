@@ -191,7 +191,11 @@ struct sketch_topk {
     const float *q;        /* [n_head][hd] rotated */
     const uint8_t *sketch; /* KV head h's first block is at sketch + h * head_bytes */
     size_t head_bytes;
-    int half;     /* 1: scores are made of half of the channels (struct sketch_strips) */
+    int half; /* 1: scores are made of half of the channels (struct sketch_strips) */
+    /* Where others have more slots, and all choose together: SCORES leaves `top` and `sum` of the
+     * pieces in the work space (struct sketch_work), and CHOICE, the next call, begins with the
+     * heads' `lse` there, and leaves `rank`. Devices with memory of their own have ALL */
+    enum sketch_step { SKETCH_ALL, SKETCH_SCORES, SKETCH_CHOICE } step;
     int n_block;  /* blocks scanned */
     int lo, hi;   /* slots lo..hi-1 of them may be chosen */
     int k;        /* most chosen */
@@ -389,6 +393,10 @@ struct ops {
      * each logit less its head's log-sum-exp over the n tokens, that is, a log softmax */
     void (*best_head)(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best);
+    /* lse[h] = the log-sum-exp of the n entries of logit[n_head][stride]; none: -inf. NULL: the
+     * device has none */
+    void (*head_lse)(struct device *d, const float *logit, int stride, int n_head, int n,
+                     float *lse);
     /* the k largest of x[n] -> idx[k], ascending indices; ties: the lower index. k <= n */
     void (*topk)(struct device *d, const float *x, int n, int k, int32_t *idx);
     /* n_block blocks of SKETCH_BLOCK rows of keys -> sketches. The first n_out rows of the first

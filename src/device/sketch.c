@@ -226,15 +226,15 @@ size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int 
                  kv = (size_t)n_kv;
     size_t used = 0;
 
-    w->own = cut(mem, &used, kv * (size_t)(2 + n_item) * sizeof(int));
     w->lse = cut(mem, &used, heads * sizeof *w->lse);
     w->strips = cut(mem, &used, kv * sizeof *w->strips);
     w->query = cut(mem, &used, heads * (size_t)cb_sketch_pad(hd) * sizeof *w->query);
-    w->count = cut(mem, &used, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
     w->top = cut(mem, &used, heads * piece * sizeof *w->top);
     w->sum = cut(mem, &used, heads * piece * sizeof *w->sum);
     w->rank = cut(mem, &used, kv * piece * SKETCH_PIECE * sizeof *w->rank);
     w->score = cut(mem, &used, heads * piece * SKETCH_PIECE * sizeof *w->score);
+    w->own = cut(mem, &used, kv * (size_t)(2 + n_item) * sizeof(int));
+    w->count = cut(mem, &used, kv * (size_t)n_item * SKETCH_BUCKETS * sizeof *w->count);
     return used;
 }
 

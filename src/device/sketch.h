@@ -140,7 +140,7 @@ static inline int cb_sketch_pieces(int n_block)
 }
 
 /* Cuts memory for n_block blocks and n_item lists of counts a KV head into its parts; returns the
- * bytes. mem may be NULL. */
+ * bytes. mem may be NULL. Where the parts lie that calls leave does not depend on n_item. */
 size_t cb_sketch_work(void *mem, int n_head, int n_kv, int hd, int n_block, int n_item,
                       struct sketch_work *w);
 enum { SKETCH_MAX_ITEMS = 16 }; /* most lists of counts a KV head */

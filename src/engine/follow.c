@@ -53,7 +53,7 @@ static int plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank
     else if (s->in_step->how == SPLIT_TENSOR)
         tensor_traffic(s, &messages, &mine.sent_bytes);
     else
-        cb_context_split_traffic(&s->attention, &messages, &mine.sent_bytes);
+        cb_context_split_traffic(&s->attention, n_prompt + n_gen, &messages, &mine.sent_bytes);
     mine.messages = messages;
     return cb_ranks_share(team, &mine, sizeof mine, all);
 }

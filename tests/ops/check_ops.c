@@ -190,6 +190,27 @@ START_TEST(best_head)
 }
 END_TEST
 
+START_TEST(head_lse)
+{
+    if (!open_isa(_i, 2) || !dev->ops->head_lse)
+        return;
+    for (int c = 0; c < 60; c++) {
+        const int n_head = 1 + below(20), n = c % 7 ? below(c % 10 ? 300 : MAX_CTX) : 0;
+        const int stride = n + 1 + below(9);
+        float *x = floats(n_head * stride), *a = floats(n_head), *b = floats(n_head);
+        for (int i = 0; i < n_head * stride; i++)
+            x[i] = x[i] * 40.0f + (c % 3 ? 0.0f : 300.0f);
+        dev->ops->head_lse(dev, x, stride, n_head, n, a);
+        ref->ops->head_lse(ref, x, stride, n_head, n, b);
+        for (int h = 0; !n && h < n_head; h++)
+            ck_assert(isinf(a[h]) && isinf(b[h]) && a[h] < 0 && b[h] < 0);
+        if (n)
+            same("head_lse", a, b, n_head, 2e-6f);
+        free(x), free(a), free(b);
+    }
+}
+END_TEST
+
 START_TEST(topk)
 {
     if (!open_isa(_i, 2))
@@ -259,6 +280,7 @@ int main(void)
     tcase_add_loop_test(tc, glu_add_join, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, kv_rows, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, best_head, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, head_lse, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, topk, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, nearest, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);

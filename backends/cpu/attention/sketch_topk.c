@@ -264,7 +264,10 @@ void cb_cpu_sketch_topk(struct device *d, const struct sketch_topk *s)
     c.most = c.w.own;
     c.left = (atomic_int *)(c.most + s->n_kv);
     c.holder = c.left + s->n_kv;
-    cb_sketch_queries(s, &c.w);
-    loop(d, &c, scan_item);
-    loop(d, &c, rank_item);
+    if (s->step != SKETCH_CHOICE) {
+        cb_sketch_queries(s, &c.w);
+        loop(d, &c, scan_item);
+    }
+    if (s->step != SKETCH_SCORES)
+        loop(d, &c, rank_item);
 }

@@ -53,6 +53,17 @@ void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_he
     cb_par_for(d->par, (n + PIECE - 1) / PIECE, best_piece, &y);
 }
 
+void cb_cpu_head_lse(struct device *d, const float *logit, int stride, int n_head, int n,
+                     float *lse)
+{
+    struct heads y = { cb_cpu_vec(d)->attn, logit, stride, n_head, n, lse, NULL };
+
+    for (int h = 0; !n && h < n_head; h++)
+        lse[h] = -INFINITY;
+    if (n)
+        cb_par_for(d->par, n_head, head_lse, &y);
+}
+
 /* ---- the k largest ---- */
 
 /* An unsigned integer with the order of the floats; -0 and 0 are equal. */

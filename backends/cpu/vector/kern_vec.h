@@ -282,6 +282,8 @@ void cb_cpu_page_scores(struct device *d, const struct page_scores *s);
 size_t cb_cpu_topk_scratch(int n_ctx, int n_head);
 void cb_cpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best);
+void cb_cpu_head_lse(struct device *d, const float *logit, int stride, int n_head, int n,
+                     float *lse);
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 /* sketch_topk.c */

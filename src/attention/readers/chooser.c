@@ -9,13 +9,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/context_split.h"
 #include "attention/parts.h"
+#include "attention/rank_choice.h"
 #include "attention/reader.h"
 #include "attention/state_memory.h"
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "whole.h"
 
 /* What a layer chose for one token */
 struct chosen {
@@ -40,6 +41,7 @@ struct chooser {
     struct choice *of; /* [n_layer] */
     float *logit;      /* [n_head][n_ctx] */
     float *score;      /* [n_ctx] */
+    float *lse;        /* [n_head] */
     struct kv_run *run;
     struct kv_run *ahead; /* [n_layer][n_kv]; NULL: the device does not ask for it */
 };
@@ -117,8 +119,9 @@ static int open(struct attention *a, void **state)
     se->of = cb_state_calloc(se, (size_t)hp->n_layer, sizeof *se->of);
     se->logit = cb_state_alloc(se, (size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
     se->score = cb_state_alloc(se, (size_t)a->bank->n_ctx, sizeof *se->score);
+    se->lse = cb_state_calloc(se, (size_t)hp->n_head, sizeof *se->lse);
     se->run = cb_state_calloc(se, (size_t)hp->n_kv, sizeof *se->run);
-    if (!se->of || !se->logit || !se->score || !se->run)
+    if (!se->lse || !se->of || !se->logit || !se->score || !se->run)
         return CB_ENOMEM;
     if (a->dev->ops->memory && a->dev->ops->memory->ahead &&
         !(se->ahead =
@@ -258,8 +261,7 @@ static const char *uncut_window(const struct attention *a, const void *state, in
 
 /* ---- candidates ---- */
 
-/* The number of slots that the layer chooses from n candidates. */
-static int k_of(const struct choice_plan *r, int n)
+int cb_chooser_k(const struct choice_plan *r, int n)
 {
     const int k = r->share > 0 ? (int)(r->share * n) : r->k;
     return max_int(k, 1);
@@ -271,9 +273,7 @@ static int tail_left(const struct choice_plan *r)
     return max_int(1, min_int(r->tail_left, r->tail));
 }
 
-/* How many of n tokens are in the tail after a prompt of n_prompt. When it has grown too long, its
- * older part joins the candidates, and it grows from tail_left again. */
-static int tail_of(const struct choice_plan *r, int n, int n_prompt)
+int cb_chooser_tail(const struct choice_plan *r, int n, int n_prompt)
 {
     const int left = tail_left(r), tail = n - n_prompt;
 
@@ -282,18 +282,19 @@ static int tail_of(const struct choice_plan *r, int n, int n_prompt)
 
 /* Where attention leaves the logits of the token being decoded, [n_head][n_ctx]; NULL: everything
  * will be read anyway. */
-static float *logits(struct attention *a, int l)
+static float *logits(struct attention *a, const struct chunk *of)
 {
+    const int l = of->l, n = cb_context_split_len(a, of), window = cb_attention_window(a, l);
     const struct chooser *se = cb_reader_state(a, l);
     struct choice *c = &se->of[l];
-    const int n = a->bank->store[l].n[0], window = cb_attention_window(a, l);
 
-    c->n_cand = n - tail_of(&a->plan[l].choice, n, a->bank->prompt_end);
+    c->n_cand = n - cb_chooser_tail(&a->plan[l].choice, n, a->bank->prompt_end);
     c->from = window ? max_int(0, n - window) : 0;
     /* candidates within the window of queries are always read */
     c->cand = max_int(c->from, min_int(c->n_cand, max_int(0, n - window_of(a, l))));
     c->of[a->draft_index].n = -1;
-    return k_of(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? se->logit : NULL;
+    return cb_chooser_k(&a->plan[l].choice, c->n_cand - c->from) < c->n_cand - c->from ? se->logit
+                                                                                       : NULL;
 }
 
 /* Keeps the last queries of a chunk for layer l's window of queries. q[n]: `stride` floats from one
@@ -314,15 +315,44 @@ static void keep_queries(struct attention *a, int l, const float *q, int stride,
 
 /* ---- scores ---- */
 
-/* Scores of one query -> out[from..cand-1]: the largest logit of any head, or the logarithm of the
+/* Slots that this rank has of those that the layer chooses from */
+static int n_own(const struct attention *a, int l)
+{
+    const struct choice *c = choice_of(a, l);
+
+    return cb_context_split_own(a, l, c->cand) - c->from;
+}
+
+/* The logits that attention has left become logarithms of softmax weights over the candidates of
+ * all ranks. */
+static int norm_over_ranks(struct attention *a, int l)
+{
+    const struct chooser *se = cb_reader_state(a, l);
+    const int n_head = a->model->hp.n_head, n = n_own(a, l);
+
+    a->dev->ops->head_lse(a->dev, se->logit, a->bank->n_ctx, n_head, n, se->lse);
+    TRY(cb_rank_choice_join(cb_context_split_choice(a), se->lse, n_head));
+    for (int h = 0; h < n_head; h++) {
+        float *x = se->logit + (size_t)h * (size_t)a->bank->n_ctx;
+        for (int j = 0; j < n; j++)
+            x[j] -= se->lse[h];
+    }
+    return CB_OK;
+}
+
+/* Scores of one query -> out[from..]: the largest logit of any head, or the logarithm of the
  * largest softmax weight. */
-static void score_row(struct attention *a, int l, float *out)
+static int score_row(struct attention *a, int l, float *out)
 {
     const struct chooser *se = cb_reader_state(a, l);
     const struct choice *c = choice_of(a, l);
+    const int normed = !a->plan[l].choice.logits, dealt = cb_context_split_deals(a, l);
 
+    if (normed && dealt)
+        TRY(norm_over_ranks(a, l));
     a->dev->ops->best_head(a->dev, se->logit + c->from, a->bank->n_ctx, a->model->hp.n_head,
-                           c->cand - c->from, !a->plan[l].choice.logits, out + c->from);
+                           n_own(a, l), normed && !dealt, out + c->from);
+    return CB_OK;
 }
 
 /* ---- a window of queries ---- */
@@ -359,7 +389,7 @@ static void exp_row(const struct attention *a, int l, float *row)
 
 /* Computes missing rows of scores for the queries of the window; the weighted sum of all rows ->
  * score. */
-static void score_window(struct attention *a, int l)
+static int score_window(struct attention *a, int l)
 {
     const struct chooser *se = cb_reader_state(a, l);
     struct choice *c = choice_of(a, l);
@@ -373,7 +403,7 @@ static void score_window(struct attention *a, int l)
         if (c->row_pos[at] != pos || c->row_cand != c->cand || c->row_from != c->from) {
             if (pos < n - 1)
                 past_logits(a, l, pos);
-            score_row(a, l, row);
+            TRY(score_row(a, l, row));
             exp_row(a, l, row);
             c->row_pos[at] = pos;
         }
@@ -382,35 +412,68 @@ static void score_window(struct attention *a, int l)
     }
     c->row_cand = c->cand;
     c->row_from = c->from;
+    return CB_OK;
 }
 
-static void choose(struct attention *a, int l, const float *q)
+/* The k best of the candidates of all ranks -> those that this rank has, slot[]; their number */
+static int best_over_ranks(struct attention *a, int l, int k, int32_t *slot)
 {
+    struct rank_choice *choice = cb_context_split_choice(a);
+    const struct chooser *se = cb_reader_state(a, l);
+    const int n = n_own(a, l), most = cb_context_split_most_own(a, l, 0, choice_of(a, l)->cand);
+    const int32_t *pos;
+    int found = min_int(k, n);
+
+    TRY(cb_rank_choice_begin(choice, 1, min_int(k, most)));
+    a->dev->ops->topk(a->dev, se->score, n, found, slot);
+    for (int j = 0; j < found; j++)
+        cb_rank_choice_add(choice, 0, se->score[slot[j]],
+                           cb_store_pos(&a->bank->store[l], 0, slot[j]));
+    TRY(cb_rank_choice_end(choice, a->dev, &k));
+    pos = cb_rank_choice_of(choice, 0, &found);
+    for (int j = 0; j < found; j++)
+        slot[j] = cb_context_split_own(a, l, pos[j]);
+    return found;
+}
+
+/* The k best candidates -> slot[]; how many of them this rank has */
+static int best(struct attention *a, int l, int k, int32_t *slot)
+{
+    const struct chooser *se = cb_reader_state(a, l);
+    const struct choice *c = choice_of(a, l);
+
+    if (cb_context_split_deals(a, l))
+        return best_over_ranks(a, l, k, slot);
+    a->dev->ops->topk(a->dev, se->score + c->from, c->cand - c->from, k, slot);
+    for (int j = 0; c->from && j < k; j++)
+        slot[j] += c->from;
+    return k;
+}
+
+static int choose(struct attention *a, const struct chunk *of)
+{
+    const int l = of->l, n_all = cb_context_split_len(a, of), n = a->bank->store[l].n[0];
     const struct chooser *se = cb_reader_state(a, l);
     struct choice *c = choice_of(a, l);
     struct chosen *x = &c->of[a->draft_index];
-    const int n = a->bank->store[l].n[0], in_window = c->n_cand - c->cand;
-    const int want = k_of(&a->plan[l].choice, c->n_cand - c->from) - in_window;
-    const int k = min_int(c->cand - c->from, max_int(1, want));
+    const int want = cb_chooser_k(&a->plan[l].choice, c->n_cand - c->from) - (c->n_cand - c->cand);
+    int found;
 
-    keep_queries(a, l, q, 0, 1, n - 1);
-    if (window_of(a, l) > 1)
-        score_window(a, l);
-    else
-        score_row(a, l, se->score);
-    a->dev->ops->topk(a->dev, se->score + c->from, c->cand - c->from, k, x->slot);
-    for (int j = 0; c->from && j < k; j++)
-        x->slot[j] += c->from;
-    x->n = k;
-    for (int j = c->cand; j < n; j++)
+    keep_queries(a, l, of->q, 0, 1, n_all - 1);
+    TRY(window_of(a, l) > 1 ? score_window(a, l) : score_row(a, l, se->score));
+    found = best(a, l, min_int(c->cand - c->from, max_int(1, want)), x->slot);
+    TRY(found);
+    x->n = found;
+    for (int j = cb_context_split_own(a, l, c->cand); j < n; j++)
         x->slot[x->n++] = j;
     if (x->n == n)
         x->n = -1;
+    return CB_OK;
 }
 
 static int parts(struct attention *a, const struct chunk *c)
 {
-    float *logit = a->bank->decoding ? logits(a, c->l) : NULL;
+    float *logit = a->bank->decoding ? logits(a, c) : NULL;
 
     choice_of(a, c->l)->left = logit != NULL;
     TRY(cb_parts_whole(a, c, logit));
@@ -421,9 +484,8 @@ static int attended(struct attention *a, const struct chunk *c, const float *lse
 {
     (void)lse;
     if (a->bank->decoding && choice_of(a, c->l)->left)
-        choose(a, c->l, c->q);
-    else
-        keep_queries(a, c->l, c->q, c->stride, c->n, c->pos0);
+        return choose(a, c);
+    keep_queries(a, c->l, c->q, c->stride, c->n, c->pos0);
     return CB_OK;
 }
 
@@ -462,42 +524,25 @@ static void ahead(struct attention *a, int l)
         a->dev->ops->memory->ahead(a->dev, se->ahead, n_run);
 }
 
-/* ---- layers that read a choice ---- */
+/* ---- over ranks, for the plan ---- */
 
-/* Reads the slots that layer `as` chose, in all KV heads, if its window is that of layer c->l. */
-static int chosen_parts(struct attention *a, const struct chunk *c)
+/* A choice is of single slots. */
+static int deals_by(const struct attention *a, int l)
 {
-    const struct store *st = &a->bank->store[c->l];
-    const int as = a->plan[c->l].reads;
-    struct part p = cb_parts_of(a, c);
-    const int32_t *slot;
-    struct kv_run *run;
-    int n;
-
-    if (!a->bank->decoding)
-        return 0;
-    slot = cb_chooser_slots(a, as, &n);
-    if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
-        return 0;
-    p.window = 0; /* the choice already lies within the window */
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].idx = slot;
-        run[h].n = n;
-    }
+    (void)a, (void)l;
     return 1;
 }
 
-static uint64_t chosen_bytes(const struct attention *a, int l, int n, const struct planned *p,
-                             uint64_t *scanned)
+/* As if no token of the tail had become a candidate */
+static uint64_t choice_bytes(const struct attention *a, int l, int n, int *messages)
 {
-    const int window = cb_attention_window(a, l), lost = window && n > window ? n - window : 0;
-    const struct choice_plan *r = &a->plan[a->plan[l].reads].choice;
-    const int seen = n - lost, tail = tail_of(r, seen, max_int(0, p->n_prompt - lost));
+    const struct choice_plan *r = &a->plan[l].choice;
+    const int k = min_int(cb_chooser_k(r, n), cb_context_split_most_own(a, l, 0, n));
 
-    (void)scanned;
-    return cb_whole_rows_bytes(&a->bank->store[l], min_int(seen, k_of(r, seen - tail) + tail));
+    *messages = cb_chooser_k(r, n) >= n ? 0 : r->logits ? 1 : 2;
+    return *messages ? cb_rank_choice_sends(1, k) +
+                           (r->logits ? 0 : sizeof(float)) * (uint64_t)a->model->hp.n_head
+                     : 0;
 }
 
 /* ---- the tables ---- */
@@ -518,6 +563,8 @@ const struct reader cb_reader_chooser = {
     .name = "everything, to choose for other layers",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS | READ_SHARES,
     .claims = claims,
+    .deals_by = deals_by,
+    .choice_bytes = choice_bytes,
     CHOOSER_HOOKS,
 };
 
@@ -535,17 +582,4 @@ const struct reader cb_reader_window_chooser = {
     .claims = claims_window,
     .uncut = uncut_window,
     CHOOSER_HOOKS,
-};
-
-static int claims_chosen(const struct claim *c)
-{
-    return c->row->reads >= 0;
-}
-
-const struct reader cb_reader_chosen = {
-    .name = "what another layer chose",
-    .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_SORTED | READ_SHARES,
-    .claims = claims_chosen,
-    .parts = chosen_parts,
-    .read_bytes = chosen_bytes,
 };

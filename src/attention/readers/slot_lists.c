@@ -3,6 +3,7 @@
  * a reader has found, and the newest. */
 #include "slot_lists.h"
 
+#include "attention/context_split.h"
 #include "attention/parts.h"
 #include "attention/state_memory.h"
 #include "bank/store_planes.h"
@@ -42,6 +43,18 @@ int cb_slot_lists_first(const struct attention *a, int l, int n)
     const int window = cb_attention_window(a, l);
 
     return window ? max_int(0, n - window) : 0;
+}
+
+struct slot_range cb_slot_lists_own(const struct attention *a, int l, const struct slot_range *r)
+{
+    const int n = cb_context_split_deals(a, l) ? cb_context_split_ranks(a) : 1;
+
+    return (struct slot_range){ .first = cb_context_split_own(a, l, r->first),
+                                .lo = cb_context_split_own(a, l, r->lo),
+                                .hi = cb_context_split_own(a, l, r->hi),
+                                .k = (r->k + n - 1) / n,
+                                .from = cb_context_split_own(a, l, r->from),
+                                .to = cb_context_split_own(a, l, r->to) };
 }
 
 int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_range *r, int i)
