@@ -190,6 +190,7 @@ libcore_la_SOURCES += \
 	src/bank/store_kivi.c src/bank/store_kivi.h \
 	src/bank/store_pair.c src/bank/store_pair.h \
 	src/bank/store_planes.c src/bank/store_planes.h \
+	src/bank/store_hold.c src/bank/store_hold.h \
 	src/bank/store_prepack.c src/bank/store_prepack.h \
 	src/bank/store_rows.c src/bank/store_rows.h \
 	src/bank/store_sketch.c src/bank/store_sketch.h \
@@ -242,6 +243,7 @@ libcore_la_SOURCES += \
 	src/attention/context_split.c src/attention/context_split.h \
 	src/attention/rank_choice.c src/attention/rank_choice.h \
 	src/attention/split_refusals.c \
+	src/attention/draft_rows.c src/attention/draft_rows.h \
 	src/attention/entry_maker.c src/attention/entry_maker.h \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/index_choice.c src/attention/index_choice.h \

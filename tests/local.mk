@@ -38,6 +38,7 @@ check_programs = \
 	tests/unit/check_far_memory \
 	tests/unit/check_generation \
 	tests/unit/check_speculation \
+	tests/unit/check_draft_windows \
 	tests/unit/check_gguf \
 	tests/unit/check_grammar \
 	tests/unit/check_constraint \
@@ -424,6 +425,9 @@ tests_unit_check_generation_SOURCES = tests/unit/check_generation.c
 tests_unit_check_generation_CFLAGS = $(check_cflags)
 tests_unit_check_generation_LDFLAGS = $(check_ldflags)
 
+tests_unit_check_draft_windows_SOURCES = tests/unit/check_draft_windows.c
+tests_unit_check_draft_windows_CFLAGS = $(check_cflags)
+tests_unit_check_draft_windows_LDFLAGS = $(check_ldflags)
 tests_unit_check_speculation_SOURCES = tests/unit/check_speculation.c
 tests_unit_check_speculation_CFLAGS = $(check_cflags)
 tests_unit_check_speculation_LDFLAGS = $(check_ldflags)

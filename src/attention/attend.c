@@ -85,13 +85,11 @@ static int make_room(struct attention *a, const struct chunk *c)
     return evict_outside_window(a, c->l, 0);
 }
 
-static int append(struct attention *a, const struct chunk *c)
+static int store_tokens(struct attention *a, const struct chunk *c)
 {
     struct store *st = &a->bank->store[c->l];
     int there;
 
-    if (a->model->layer[c->l].kv_back)
-        return CB_OK;
     TRY(make_room(a, c));
     if (!a->bank->decoding || cb_reader_has(a, c->l, READ_SORTED))
         cb_store_sort(st);
@@ -99,11 +97,23 @@ static int append(struct attention *a, const struct chunk *c)
     TRY(there);
     if (!there)
         TRY(cb_store_append(st, a->dev, c->k, c->v, c->stride, c->n, c->pos0));
-    if (!there && c->pos)
-        TRY(cb_store_set_pos(st, c->pos, c->n));
+    return there || !c->pos ? CB_OK : cb_store_set_pos(st, c->pos, c->n);
+}
+
+static int append(struct attention *a, const struct chunk *c)
+{
+    if (a->model->layer[c->l].kv_back)
+        return a->bank->decoding ? cb_draft_rows_lend(a, c, store_tokens) : CB_OK;
+    TRY(cb_draft_rows_note(a, c));
+    TRY(store_tokens(a, c));
     if (cb_prefill_is(a) && a->prompt.how->stored)
         a->prompt.how->stored(a, c);
     return reader_of(a, c->l)->stored ? reader_of(a, c->l)->stored(a, c) : CB_OK;
+}
+
+int cb_attend_take_back(struct attention *a, int n)
+{
+    return cb_draft_rows_cut(a, n, store_tokens);
 }
 
 /* ---- parts ---- */

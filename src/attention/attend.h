@@ -6,6 +6,7 @@
 
 #include "attention.h"
 #include "context_split.h"
+#include "draft_rows.h"
 #include "reads.h"
 #include "token_pruning.h"
 
@@ -20,7 +21,8 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
 /* NULL if the timeline can be cut back to n tokens and continue as if the others had never been
  * fed; else the reason why not. */
 const char *cb_attention_uncut(const struct attention *a, int n);
-/* The bank is cut with it. n: a place that cb_bank_checkpoint() gives. Then call the second. */
+/* The bank is cut with it, after cb_attend_take_back(). n: a place that cb_bank_checkpoint() gives.
+ * Then call the second. */
 void cb_attention_cut(struct attention *a, int n);
 int cb_attention_resume(struct attention *a, int n);
 /* Do checkpoints have the rows of windows that layers drop? */
@@ -28,6 +30,8 @@ int cb_attention_resumes(const struct attention *a);
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);
+/* How many tokens from position `at` on may be decoded and taken back */
+int cb_attention_draft_room(const struct attention *a, int at);
 int cb_attention_max_draft(const struct attention *a);  /* at most this many */
 int cb_attention_fit_draft(struct attention *a, int n); /* work space for n; CB_ENOMEM */
 void cb_attention_clear(struct attention *a);           /* resets the state of layers and policy */
@@ -72,6 +76,8 @@ void cb_attend_passed(struct attention *a, int l, int pos);
 
 /* How many tokens from token i of a feed on may go through layer l together */
 int cb_attention_max_step(const struct attention *a, int l, int i);
+/* Before a cut to n tokens: layers get back the rows that the tokens after them replaced. */
+int cb_attend_take_back(struct attention *a, int n);
 /* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,
  * attends with its queries -> out. */
 int cb_attend(struct attention_call *call, int n);

@@ -165,6 +165,7 @@ void cb_attention_close(struct attention *a)
     cb_state_free(a->turned);
     cb_scorings_close(a);
     free(a->pass);
+    cb_draft_rows_close(a);
     cb_context_split_close(a);
     cb_evict_free(a->eviction);
 }
@@ -174,7 +175,7 @@ size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
                  cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_state_bytes(a->turned) +
                  cb_scorings_bytes(a, n_most) + cb_token_pruning_bytes(a, n_feed) +
-                 cb_context_split_bytes(a);
+                 cb_context_split_bytes(a) + cb_draft_rows_bytes(a);
 
     for (int i = 0; i < a->n_reading; i++) {
         const struct reading *x = &a->reading[i];
@@ -190,6 +191,7 @@ void cb_attention_clear(struct attention *a)
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->clear)
             a->reading[i].r->clear(a, a->reading[i].x);
+    cb_draft_rows_end(a);
     a->repeats = 0;
     a->repeated = (struct piece){ 0 };
 }
@@ -200,6 +202,8 @@ static int dropped_behind(const struct attention *a, int n)
 {
     for (int l = 0; l < a->bank->n_layer; l++) {
         const int at = cb_reader_has(a, l, READ_RESUMES) ? 0 : a->bank->store[l].dropped_at;
+        if (cb_draft_rows_has(a, l, n))
+            continue;
         if (at > n || (at == n && at > 0 && cb_attend_forgets(a, l)))
             return 1;
     }
@@ -238,12 +242,12 @@ const char *cb_attention_undraftable(const struct attention *a)
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->undraftable)
             return a->reading[i].r->undraftable;
-    if (a->model->hp.n_shared_kv)
+    if (a->model->hp.n_shared_kv && !keeps_rows(a, READ_PLAIN))
         return "its layers read what another layer computed for the same token";
     if (cb_bank_has_kivi(a->bank))
         return "quantised tokens cannot be taken back";
     for (int l = 0; l < a->bank->n_layer; l++) {
-        if (cb_attend_forgets(a, l))
+        if (a->plan[l].window)
             return "a layer keeps a window of tokens only";
         if (a->model->layer[l].ngrams)
             return "a layer remembers n-grams of tokens";
@@ -261,11 +265,29 @@ int cb_attention_max_draft(const struct attention *a)
     return most;
 }
 
+/* A layer that attends within chunks drops all of one where the next one begins. */
+int cb_attention_draft_room(const struct attention *a, int at)
+{
+    int room = INT32_MAX;
+
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_attend_chunk(a, l))
+            room = min_int(room, cb_attend_chunk(a, l) - at % cb_attend_chunk(a, l));
+    return room;
+}
+
+/* How many slots layer l keeps where a token's row takes the place of another */
+static int replaces(const struct attention *a, int l)
+{
+    return a->bank->store[l].any_order && !cb_attend_chunk(a, l) ? cb_attend_forgets(a, l) : 0;
+}
+
 int cb_attention_fit_draft(struct attention *a, int n)
 {
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->fit_draft)
             TRY(a->reading[i].r->fit_draft(a, a->reading[i].x, n));
+    TRY(cb_draft_rows_fit(a, n, replaces));
     a->max_draft = max_int(a->max_draft, n);
     return CB_OK;
 }
@@ -385,6 +407,7 @@ const char *cb_attention_refuses(const struct method *form, const struct layer_p
 
 void cb_attention_begin(struct attention *a)
 {
+    cb_draft_rows_feed(a);
     for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->begin)
             a->reading[i].r->begin(a);

@@ -80,6 +80,8 @@ struct attention {
     int max_draft;                 /* most tokens decoded in one call so far, or expected */
     int cold_pages;                /* > 0: rows may lie on the disk, so they are asked for */
 
+    struct draft_rows *draft;      /* draft_rows.c; NULL: no layer needs it */
+
     struct reading **layer;  /* [n_layer] how its rows are read (reader_table.c) */
     struct reading **beside; /* [n_layer] how its state is; NULL: it has none */
     struct reading *reading; /* [n_reading] the readers that the session has */

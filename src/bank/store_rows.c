@@ -381,6 +381,11 @@ static void forget_list(const struct store *s, int32_t **list)
     *list = NULL;
 }
 
+void cb_store_forget_positions(struct store *s)
+{
+    forget_list(s, &s->pos);
+}
+
 /* Number of a head's slots at positions below n; positions ascend */
 static int slots_below(const struct store *s, int kv, int n)
 {
@@ -394,6 +399,16 @@ static int slots_below(const struct store *s, int kv, int n)
             hi = mid;
     }
     return lo;
+}
+
+/* Has any head a slot at position n or later? */
+static int any_from(const struct store *s, int n)
+{
+    int any = 0;
+
+    for (int h = 0; h < s->n_kv; h++)
+        any |= slots_below(s, h, n) < s->n[h];
+    return any;
 }
 
 static void cut_head(struct store *s, int kv, int n)
@@ -421,6 +436,8 @@ void cb_store_cut(struct store *s, int n)
     int least = s->n[0], most = 0;
 
     assert(!n || n >= s->merged);
+    if (n && !any_hole(s) && !any_from(s, n)) /* rows stay as they lie: sums are in their order */
+        return;
     cb_store_sort(s);
     for (int h = 0; h < s->n_kv; h++) {
         const int left = slots_below(s, h, n);

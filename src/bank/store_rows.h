@@ -17,6 +17,7 @@ int cb_store_keep(struct store *s, int kv, const int *keep, int n);
 int cb_store_drop(struct store *s, int kv, int slot); /* all but one; not if some are quantised */
 /* From now on each slot has a position of its own: slots of other processes are not here. */
 int cb_store_list_positions(struct store *s);
+void cb_store_forget_positions(struct store *s); /* slot i holds position i again */
 /* Keeps slots keep[n] of one head, the first of which stay where they are, as they are: the others
  * are kept by other processes. None was dropped. Rows that move are neither prepacked nor mixed. */
 int cb_store_deal_out(struct store *s, int kv, const int *keep, int n);

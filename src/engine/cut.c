@@ -37,12 +37,23 @@ static const char *uncut(const struct cb_session *s, int n)
     return why;
 }
 
+/* Does a cut to `at` unpack, and so round, rows of the first s->n_prefill_exact tokens? */
+static int rounds(const struct cb_session *s, int at)
+{
+    const int block = at / KV_PREPACK;
+
+    if (!cb_session_extends(s) && !cb_session_only_forks(s))
+        return at % KV_PREPACK != 0;
+    return at % KV_PREPACK && block < s->bank.n_seen / KV_PREPACK &&
+           block * KV_PREPACK < s->n_prefill_exact;
+}
+
 /* s->n_prefill_exact after a cut to `at` */
 static int exact_after(const struct cb_session *s, int at)
 {
     if (cb_session_prefill_is_exact(s, at))
         return at;
-    return at > s->n_prefill_exact && at % KV_PREPACK == 0 ? s->n_prefill_exact : 0;
+    return at > s->n_prefill_exact && !rounds(s, at) ? s->n_prefill_exact : 0;
 }
 
 /* at: the last place at or before n that a cut can go to. The device unpacks prepacked blocks into
@@ -54,13 +65,17 @@ static int cut(struct cb_session *s, int at)
 
     TRY(cb_device_lock(s->dev));
     cb_session_keep_shared(s, at);
+    err = cb_attend_take_back(&s->attention, at);
     cb_attention_cut(&s->attention, at);
-    err = cb_attention_resume(&s->attention, at);
+    if (!err)
+        err = cb_attention_resume(&s->attention, at);
     cb_session_went_back(s, at);
     s->n_prefill_exact = exact;
     if (!err &&
         cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */
         err = cb_device_wait(s->dev);
+    if (err)
+        cb_session_forget(s);
     cb_device_unlock(s->dev);
     return err;
 }

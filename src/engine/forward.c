@@ -378,6 +378,8 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
                             { w->cs[0], w->cs[1] } };
 
     cb_forward_begin(s, tokens, n);
+    if (n > 1)
+        cb_draft_rows_begin(&s->attention, n, 1);
     TRY(cb_ring_take(s, r.x, n));
     carry_rows(s, 1, 0, 0, n, n);
     s->bank.n_feed = 1; /* each token is a feed of its own */

@@ -46,7 +46,12 @@ static int part(cb_session *s, const int32_t *tokens, int n)
     if (same < s->bank.n_seen + s->bank.n_feed)
         cb_session_prefill_cancel(s);
     same = min_int(same, n - 1);
-    return s->bank.n_feed || same >= s->bank.n_seen ? CB_OK : cb_session_truncate(s, same);
+    if (s->bank.n_feed || same >= s->bank.n_seen)
+        return CB_OK;
+    if (!cb_attention_uncut(&s->attention, same))
+        return cb_session_truncate(s, same);
+    cb_session_clear(s); /* a window has dropped rows further back than the last guesses */
+    return CB_OK;
 }
 
 /* Feeds what is missing of tokens[n]. 1: not all yet */
@@ -88,6 +93,8 @@ static int32_t likeliest(const struct model_drafter *d)
 
 static int guess(const struct model_drafter *d, int32_t *draft, int most)
 {
+    TRY(cb_session_work_fit_draft(d->s, most));
+    cb_draft_rows_begin(&d->s->attention, most, 0);
     for (int i = 0; i < most; i++) {
         if (i)
             TRY(cb_session_decode(d->s, draft[i - 1]));

@@ -37,15 +37,18 @@ static void restart(struct mtp_drafter *x, int at)
     x->n = 0;
 }
 
-/* The last n rows of the head go. */
+/* The last n rows of the head go; all of them where its window has dropped others meanwhile. */
 static void drop(struct mtp_drafter *x, int n)
 {
     const int left = x->s->bank.n_seen - n;
 
-    if (left > 0 && n > 0)
-        cb_attention_cut(&x->s->attention, left);
-    else if (n > 0)
+    if (n <= 0)
+        return;
+    if (left <= 0 || cb_attention_uncut(&x->s->attention, left) ||
+        cb_attend_take_back(&x->s->attention, left))
         cb_session_forget(x->s);
+    else
+        cb_attention_cut(&x->s->attention, left);
 }
 
 /* Rows of n states, at most a chunk, each with the token after it. The last ones of a prompt are
@@ -165,6 +168,7 @@ static int open(struct mtp_drafter *x)
         return CB_ENOMEM;
     TRY(cb_session_open(of->model->mtp->view, &p, &x->s));
     TRY(cb_session_work_fit(x->s, max_int(x->s->chunk, MTP_STATES)));
+    TRY(cb_attention_fit_draft(&x->s->attention, MOST_DRAFT));
     x->base = x->at = of->bank.n_seen;
     return CB_OK;
 }
@@ -220,6 +224,7 @@ static int32_t likeliest(struct mtp_drafter *x, int sure)
 static int guess(struct mtp_drafter *x, int most)
 {
     TRY(flush(x, x->of->bank.n_seen + 1));
+    cb_draft_rows_begin(&x->s->attention, most, 0);
     for (int i = 0; i < most; i++) {
         const size_t last = (size_t)(x->s->next.n_tok - 1) * row(x);
         if (i) {

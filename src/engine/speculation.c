@@ -199,12 +199,18 @@ static int guess_by_head(struct cb_speculation *x, int most)
     return n;
 }
 
-/* Tokens of a draft after the one at len. Where layers remember without keys, none crosses a place
- * of checkpoints: these are made of tokens that stay. */
+/* Tokens of a draft after the one at len. None fills the first block that is prepacked: attention
+ * may read the rows before it as they are, and a cut would leave them rounded. Where layers
+ * remember without keys, none crosses a place of checkpoints: these are made of tokens that stay.
+ */
 static int before_grid(const cb_session *s, int len)
 {
-    return cb_attention_has(&s->attention, READ_STATE) ? STATE_GRID - 2 - len % STATE_GRID
-                                                       : INT32_MAX;
+    const int first = len + 1 < KV_PREPACK ? KV_PREPACK - 2 - len : INT32_MAX;
+    const int room = min_int(first, cb_attention_draft_room(&s->attention, len) - 1);
+
+    return cb_attention_has(&s->attention, READ_STATE)
+               ? min_int(room, STATE_GRID - 2 - len % STATE_GRID)
+               : room;
 }
 
 /* Draft for what follows token id -> x->draft; returns its length */

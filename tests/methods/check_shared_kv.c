@@ -255,7 +255,7 @@ START_TEST(what_does_not_go_with_it)
     for (int i = 0; cb_setting_narrow(i, policy, sizeof policy); i++)
         if (!leaves_rows(policy))
             is_refused(m, policy, NULL);
-    s = open_session(m, "f16", 0);
+    s = cb_toy_session(m, "quest:budget=64,page=16,dense=0", "f16", 0);
     cb_toy_ok(cb_session_prefill(s, tok, 9, NULL));
     ck_assert_int_eq(cb_session_decode_all(s, tok, 3, &logits), CB_EUNSUPPORTED);
     cb_session_close(s);
