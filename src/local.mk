@@ -465,6 +465,7 @@ libcli_a_SOURCES = \
 	src/bench/time_matmul.c \
 	src/bench/time_ops.c src/bench/time_ops.h \
 	src/bench/time_search.c \
+	src/bench/time_index.c \
 	src/bench/time_recurrence.c \
 	src/bench/time_small.c \
 	src/cli/commands/banks.c src/cli/commands/bench.c \

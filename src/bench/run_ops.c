@@ -33,6 +33,7 @@ static int run(struct op_bench *b)
     TRY(cb_bench_attn(b));
     TRY(cb_bench_gather(b));
     TRY(cb_bench_search(b));
+    TRY(cb_bench_index(b));
     TRY(cb_bench_recurrence(b));
     return cb_bench_small(b);
 }

@@ -23,13 +23,22 @@ const struct op_shape cb_op_shape[] = {
     { .model = NULL },
 };
 
+const struct op_index_shape cb_op_index_shape[] = {
+    { "DeepSeek-V3.2", 64, 128, 2048 },
+    { "GLM-5", 32, 128, 2048 },
+    { .model = NULL },
+};
+
+enum { N_SHAPE = sizeof cb_op_shape / sizeof *cb_op_shape - 1 };
+
 static const char *const op_name[] = {
-    "limit",   "matmul",      "matmul_glu",  "matmul_rows",   "decode",     "prompt",
-    "gather",  "prepacked",   "prompt_long", "prompt_blocks", "block_mass", "rows",
-    "embed",   "norm",        "rope",        "glu",           "add",        "store",
-    "prepack", "score",       "join",        "topk",          "best_head",  "nearest",
-    "sketch",  "sketch_topk", "bounds",      "page_scores",   "found",      "decode_long",
-    "conv",    "state",       NULL
+    "limit",       "matmul", "matmul_glu",  "matmul_rows", "decode",
+    "prompt",      "gather", "prepacked",   "prompt_long", "prompt_blocks",
+    "block_mass",  "rows",   "embed",       "norm",        "rope",
+    "glu",         "add",    "store",       "prepack",     "score",
+    "join",        "topk",   "best_head",   "nearest",     "sketch",
+    "sketch_topk", "bounds", "page_scores", "found",       "decode_long",
+    "conv",        "state",  "index_scan",  NULL
 };
 
 /* ---- what is wanted ---- */
@@ -42,8 +51,8 @@ static int same(const char *word, size_t n, const char *name)
 /* The i-th name of a kind (ctx); NULL past the last */
 static const char *name_at(const void *ctx, int i)
 {
-    static const char *const other[] = { "kivi4",   "kivi2",        "sketch4",
-                                         "sketch2", "sketch2-half", NULL };
+    static const char *const other[] = { "kivi4",        "kivi2",  "sketch4", "sketch2",
+                                         "sketch2-half", "strips", NULL };
 
     switch (*(const enum op_kind *)ctx) {
     case KIND_OP:
@@ -53,7 +62,7 @@ static const char *name_at(const void *ctx, int i)
                : i < DT_COUNT + KV_TYPE_COUNT ? cb_kv_type[i - DT_COUNT].name
                                               : other[i - DT_COUNT - KV_TYPE_COUNT];
     case KIND_MODEL:
-        return cb_op_shape[i].model;
+        return i < N_SHAPE ? cb_op_shape[i].model : cb_op_index_shape[i - N_SHAPE].model;
     case KIND_ISA:
         return cb_cpu_isa_at(i);
     default:

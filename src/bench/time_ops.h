@@ -55,7 +55,14 @@ struct op_bench {
     void *arg;
 };
 
-extern const struct op_shape cb_op_shape[]; /* ends with a NULL model */
+/* A trained selector */
+struct op_index_shape {
+    const char *model;
+    int n_head, hd, k; /* tokens that it names */
+};
+
+extern const struct op_shape cb_op_shape[]; /* these end with a NULL model */
+extern const struct op_index_shape cb_op_index_shape[];
 
 int cb_op_picked(const struct op_bench *b, enum op_kind kind, const char *name);
 /* Is any of these ops wanted? A NULL ends the names. */
@@ -76,6 +83,7 @@ int cb_bench_matmul(struct op_bench *b);
 int cb_bench_attn(struct op_bench *b);
 int cb_bench_gather(struct op_bench *b);
 int cb_bench_search(struct op_bench *b);
+int cb_bench_index(struct op_bench *b);
 int cb_bench_small(struct op_bench *b);
 int cb_bench_recurrence(struct op_bench *b);
 
