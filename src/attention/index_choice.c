@@ -154,6 +154,7 @@ void cb_index_choose(struct index_choice *x, const struct attention *a,
 
     for (int i = 0; i < q->n; i++)
         most = max_int(most, n_key[i]);
+    cb_index_keys_ahead(keys, a, most);
     score(x, a, keys, q, n_key, most, k + off_by(k));
     for (int i = 0; i < q->n; i++) {
         int32_t *to = list + (size_t)i * list_stride;

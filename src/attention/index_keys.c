@@ -61,6 +61,12 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
                           x->at + (size_t)at * cb_kv_row_bytes(x->type, x->hd));
 }
 
+void cb_index_keys_ahead(const struct index_keys *x, const struct attention *a, int n)
+{
+    if (a->cold_pages && n > 0)
+        cb_pages_ahead(x->at, bytes_of(x, n));
+}
+
 void cb_index_keys_largest(const struct index_keys *x, const struct attention *a,
                            const struct chunk *c, int i, int m, int n, int piece, float *out,
                            int stride)
@@ -84,6 +90,7 @@ void cb_index_keys_largest(const struct index_keys *x, const struct attention *a
                              .tok_stride = (size_t)p->n_head * (size_t)stride,
                              .piece = piece };
 
+    cb_index_keys_ahead(x, a, n);
     for (int r = 0; r < m * p->n_head; r++)
         for (int j = 0; j <= cb_score_piece(piece, n - 1); j++)
             out[(size_t)r * (size_t)stride + (size_t)j] = -INFINITY;

@@ -32,6 +32,9 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
 void cb_index_keys_largest(const struct index_keys *x, const struct attention *a,
                            const struct chunk *c, int i, int m, int n, int piece, float *out,
                            int stride);
+/* Asks for the first n keys where the session's may lie on the disk: they are about to be scored.
+ */
+void cb_index_keys_ahead(const struct index_keys *x, const struct attention *a, int n);
 /* Bytes of the keys that n tokens have made, and those that a scan of n keys reads */
 size_t cb_index_keys_bytes(const struct index_keys *x, int n);
 /* Bytes of them that later tokens leave as they are: blocks of strips are whole */

@@ -78,6 +78,13 @@ void cb_pages_scattered(uint8_t *from, size_t bytes)
     madvise(from - before, bytes + before, MADV_RANDOM);
 }
 
+void cb_pages_ahead(const uint8_t *from, size_t bytes)
+{
+    const size_t before = (uintptr_t)from % page_size();
+
+    madvise((void *)((uintptr_t)from - before), bytes + before, MADV_WILLNEED);
+}
+
 int cb_pages_on_disk(uint8_t *from, size_t bytes)
 {
     enum { LOOK = 64 };

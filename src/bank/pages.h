@@ -16,6 +16,8 @@ void cb_pages_release(void *p, size_t bytes);  /* p may be NULL */
 void cb_pages_give_back(uint8_t *from, uint8_t *to);
 /* Reading a page does not bring its neighbours into memory. */
 void cb_pages_scattered(uint8_t *from, size_t bytes);
+/* Asks for the pages of a mapped area, which will be read in their order. */
+void cb_pages_ahead(const uint8_t *from, size_t bytes);
 /* 1: some page at the beginning of a mapped area is not in memory */
 int cb_pages_on_disk(uint8_t *from, size_t bytes);
 /* Turns the part of [from, to) that fills whole 2 MiB pages into huge pages: only full ones waste

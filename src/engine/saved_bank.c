@@ -247,13 +247,13 @@ static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, co
 
 /* A page that is missing is read alone: the kernel would bring megabytes of neighbours with it,
  * which a file larger than the memory pays for with pages in use. Who reads many says so before
- * (bank/store_prefetch.h). Of such a file, the pages that were verified first are gone already. */
+ * (bank/store_prefetch.h, cb_index_keys_ahead). Of such a file, the pages that were verified first
+ * are gone already. */
 static void note_mapped(struct cb_session *s, const struct area *a)
 {
     if (!s->mapped || !cb_area_is_rows(a->kind) || !a->bytes)
         return;
-    if (a->kind != AREA_INDEX_KEYS) /* which are read in their order */
-        cb_pages_scattered(a->at, a->bytes);
+    cb_pages_scattered(a->at, a->bytes);
     s->attention.cold_pages |= cb_pages_on_disk(a->at, a->bytes);
 }
 
