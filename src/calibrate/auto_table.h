@@ -15,7 +15,7 @@ struct auto_setting {
     double search;    /* time of choosing what is read / that of full attention; 0: all is read */
 };
 
-enum { AUTO_SETTINGS = 14, AUTO_LENGTHS = 3 };
+enum { AUTO_SETTINGS = 16, AUTO_LENGTHS = 3 };
 
 extern const struct auto_setting cb_auto_settings[AUTO_SETTINGS];
 

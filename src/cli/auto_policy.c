@@ -260,6 +260,15 @@ static void note_choice(const struct auto_table *t, const struct candidate *c, i
                                        : "; nothing within the limits loses as little as asked");
 }
 
+/* Many contexts may follow each other: 1: the user has not been told of this choice */
+static int is_news(struct engine *e, int choice)
+{
+    const unsigned bit = 1u << choice, old = e->noted & bit;
+
+    e->noted |= bit;
+    return !old;
+}
+
 static int choose(const struct opts *o, struct engine *e, const struct limits *limit,
                   const struct auto_table *t, struct cb_session_params *p)
 {
@@ -287,7 +296,8 @@ static int choose(const struct opts *o, struct engine *e, const struct limits *l
                        "auto: %d tokens take at least %" PRIu64 " bytes; memory= or share= allows "
                        "%" PRIu64,
                        p->n_ctx, least, most);
-    note_choice(t, &best, p->n_ctx, &full, limit);
+    if (is_news(e, best.i))
+        note_choice(t, &best, p->n_ctx, &full, limit);
     *p = params_of(p, best.i);
     return CB_OK;
 }
@@ -306,7 +316,9 @@ int cb_auto_choose(const struct opts *o, struct engine *e, struct cb_session_par
         return CB_OK;
     }
     if (p->n_ctx < SHORT_CTX && !limit.memory && !(limit.share > 0)) {
-        cb_log_note("auto: full, since contexts of fewer than %d tokens gain little", SHORT_CTX);
+        if (is_news(e, AUTO_SETTINGS))
+            cb_log_note("auto: full, since contexts of fewer than %d tokens gain little",
+                        SHORT_CTX);
         return CB_OK;
     }
     TRY(get_figures(o, e, &t));

@@ -68,6 +68,7 @@ struct engine {
     cb_session *session;
     struct cb_session_params chosen; /* of the session, as the options and auto make them */
     int n_ctx;                       /* of the session */
+    unsigned noted;                  /* a bit for each choice of auto that the user was told of */
     double load_s;
     struct cb_adapter *adapter; /* [n_adapter] of --lora and --lora-scaled */
     int n_adapter;

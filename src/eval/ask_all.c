@@ -89,7 +89,7 @@ static int first_part(const struct table *t, const struct seat *x)
 
 static int open_seat(const struct table *t, struct seat *x)
 {
-    const struct cb_session_params p = {
+    struct cb_session_params p = {
         .n_ctx = t->p.n + t->it->max_new,
         .chunk = t->r->chunk,
         .type_k = x->by.type_k,
@@ -97,6 +97,9 @@ static int open_seat(const struct table *t, struct seat *x)
         .policy = x->by.policy,
         .prefill = x->by.prefill,
     };
+
+    if (t->r->choose)
+        TRY(t->r->choose(t->r->arg, &p));
     return cb_session_open(t->r->model, &p, &x->s);
 }
 

@@ -25,6 +25,9 @@ struct run {
     int truncate;           /* 1: items that are too long lose their middle; 0: are skipped */
     uint64_t share_bytes;   /* most bytes that the sessions of a shared prefill may hold */
 
+    /* Puts what is chosen for a context in the place of a policy that stands for others; NULL: none
+     * does. */
+    int (*choose)(void *arg, struct cb_session_params *p);
     int (*stop)(void *arg);                    /* non-zero: end with CB_ECANCEL */
     void (*note)(void *arg, const char *text); /* a line for the user */
     void (*progress)(void *arg, const char *task, int64_t done, int64_t total); /* tokens */

@@ -47,6 +47,12 @@ static void on_progress(void *arg, const char *task, int64_t done, int64_t total
     cb_progress_step(&t->bar, done, total);
 }
 
+static int choose(void *arg, struct cb_session_params *p)
+{
+    struct tasks *t = arg;
+    return cb_auto_is(p->policy) ? cb_auto_choose(t->o, &t->e, p) : CB_OK;
+}
+
 /* Reports a wrong policy option before any work is done. */
 static int check_policies(struct tasks *t)
 {
@@ -57,6 +63,10 @@ static int check_policies(struct tasks *t)
                                              .policy = t->run.policy[i],
                                              .prefill = t->run.prefill };
         cb_session *s;
+        if (cb_auto_is(p.policy)) {
+            TRY(cb_auto_check(p.policy));
+            continue;
+        }
         TRY(cb_session_open(t->e.model, &p, &s));
         cb_session_close(s);
     }
@@ -124,6 +134,7 @@ static int set_run(struct tasks *t)
         .blind = !cb_opt_is(o, ARG_QUESTION, "aware"),
         .truncate = truncate,
         .share_bytes = share_bytes(),
+        .choose = choose,
         .stop = asked_to_stop,
         .note = cb_task_warn,
         .progress = on_progress,
