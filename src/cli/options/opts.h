@@ -66,9 +66,10 @@ enum opt_set {
     SET_OWN_QUANTIZE = 1ll << 37,
     SET_OWN_MEASURE = 1ll << 38, /* a text whose last tokens are measured */
     SET_OWN_LAZY = 1ll << 39,
-    SET_OWN_ATTENTION = 1ll << 40
+    SET_OWN_ATTENTION = 1ll << 40,
+    SET_OWN_KLD = 1ll << 41
 };
-enum { SET_COUNT = 41 }; /* not one of them: GCC 13 gives those 64 bits without a sign */
+enum { SET_COUNT = 42 }; /* not one of them: GCC 13 gives those 64 bits without a sign */
 
 enum opt_id {
     ARG_CHAT,
@@ -133,6 +134,7 @@ enum opt_id {
     ARG_PER_TOKEN,
     ARG_CONTEXT,
     ARG_TARGET,
+    ARG_ALSO,
     ARG_LENGTH,
     ARG_DEPTH,
     ARG_NEEDLES,

@@ -15,6 +15,7 @@ const char *const cb_opt_set_title[SET_COUNT] = {
     TITLE(SET_OWN_PERPLEXITY) = "Perplexity",
     TITLE(SET_OWN_CONTINUATION) = "Output of each token",
     TITLE(SET_PAIR) = "Texts",
+    TITLE(SET_OWN_KLD) = "Comparison",
     TITLE(SET_OWN_NEEDLE) = "Items",
     TITLE(SET_OWN_RULER) = "Items",
     TITLE(SET_OWN_2STAGE) = "Items",
@@ -260,6 +261,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "text to prefill under the policy" },
     [ARG_TARGET] = { "target", .takes = TAKES_FILE, .unit = "FILE", .sets = SET_PAIR,
         .text = "text that follows the context and is scored token by token" },
+    [ARG_ALSO] = { "also", .takes = TAKES_TEXT, .many = 1, .unit = "NAME[:KEY=VALUE,...]",
+        .sets = SET_OWN_KLD,
+        .text = "compare this policy too; may be given many times, one result each; those that "
+                "read the context densely share the full cache's reading; not with --bank" },
 
     [ARG_LENGTH] = { "length", .takes = TAKES_INTS, .many = 1, .unit = "TOKENS,...", .min = 16,
         .max = MAX_TOKENS, .def = "4096", .sets = SET_MADE,
