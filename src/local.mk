@@ -331,6 +331,8 @@ libcore_la_SOURCES += \
 	src/engine/saved_about.c src/engine/saved_about.h \
 	src/engine/saved_head.c src/engine/saved_head.h \
 	src/engine/saved_writer.c src/engine/saved_writer.h \
+	src/engine/rank_fill.c src/engine/rank_fill.h \
+	src/engine/whole_bank.c src/engine/whole_bank.h \
 	src/engine/session.c src/engine/session.h \
 	src/engine/session_state.c src/engine/session_state.h \
 	src/engine/snapshot.c src/engine/snapshot.h \

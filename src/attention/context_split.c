@@ -141,6 +141,11 @@ int cb_context_split_ranks(const struct attention *a)
     return a->split ? a->split->n : 1;
 }
 
+int cb_context_split_block(const struct attention *a)
+{
+    return a->split->block;
+}
+
 struct rank_choice *cb_context_split_choice(const struct attention *a)
 {
     return a->split ? a->split->choice : NULL;
@@ -458,8 +463,13 @@ int cb_context_split_loaded(struct attention *a)
             TRY(cb_store_list_positions(&a->bank->store[l]));
             TRY(keep_own(a, l));
         }
-    for (int i = 0; i < a->n_reading; i++) /* what it remembers is of the slots of one process */
+    cb_context_split_forget(a);
+    return CB_OK;
+}
+
+void cb_context_split_forget(struct attention *a)
+{
+    for (int i = 0; i < a->n_reading; i++)
         if (a->reading[i].r->deals_by && a->reading[i].r->clear)
             a->reading[i].r->clear(a, a->reading[i].x);
-    return CB_OK;
 }

@@ -30,6 +30,7 @@ void cb_context_split_traffic(const struct attention *a, int n, int *messages, u
 /* How many ranks share the session's context, and their choice of what a token reads; 1 and NULL
  * without a split */
 int cb_context_split_ranks(const struct attention *a);
+int cb_context_split_block(const struct attention *a); /* positions that are dealt out together */
 struct rank_choice *cb_context_split_choice(const struct attention *a);
 
 /* ---- which tokens of a feed this rank computes ---- */
@@ -63,6 +64,9 @@ int cb_context_split_joins(const struct attention *a, int l);
 int cb_context_split_join(struct attention *a, const struct attention_call *call);
 /* The session holds the slots of all ranks, out of a saved bank: this one keeps its own. */
 int cb_context_split_loaded(struct attention *a);
+/* What readers remember of a token's choice is forgotten, as it is of the slots of one process, or
+ * of those of a rank; the next token chooses again. */
+void cb_context_split_forget(struct attention *a);
 /* A feed has gone through layer l: after a prompt, this rank keeps its own slots alone. */
 int cb_context_split_settle(struct attention *a, int l);
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/err.h"
@@ -52,7 +53,6 @@ static int check(const struct opts *o)
         enum opt_id id;
         const char *why;
     } not_yet[] = {
-        { ARG_BANK_DIR, "the folder is looked through by one process" },
         { ARG_MODELS, "the processes hold one model (-m)" },
         { ARG_UNLOAD_AFTER, "the processes hold their model until they end" },
     };
@@ -66,6 +66,8 @@ static int check(const struct opts *o)
         if (cb_opt_set(o, not_yet[i].id))
             return cb_usage("--%s: not yet with --split: %s", cb_opt_table[not_yet[i].id].name,
                             not_yet[i].why);
+    if (cb_opt_set(o, ARG_BANK_DIR) && !strcmp(cb_opt_text(o, ARG_SPLIT), "layers"))
+        return cb_usage("--bank-dir: not yet with --split layers: a saved bank has all layers");
     return CB_OK;
 }
 

@@ -19,11 +19,13 @@
 #include "base/ints.h"
 #include "base/json.h"
 #include "in_step.h"
+#include "rank_fill.h"
 #include "saved_about.h"
 #include "saved_bank.h"
 #include "saved_head.h"
 #include "saved_writer.h"
 #include "session_state.h"
+#include "whole_bank.h"
 
 enum {
     BLOCK = KV_PREPACK, /* shortest common beginning that counts, and its unit */
@@ -255,20 +257,6 @@ static int look(const struct wanted *w, struct candidates *out)
 
 /* ---- finding ---- */
 
-/* Fills the new session s with the first n tokens of a file. After a failure, s can only be
- * closed. */
-static int load_first(const struct saved_bank *b, int n, struct cb_session *s)
-{
-    TRY(cb_saved_fill(b, s));
-    s->n_prefill_exact = s->bank.n_seen;
-    if (n == s->bank.n_seen)
-        return CB_OK;
-    TRY(cb_session_truncate(s, n));
-    s->bank.peak_bytes = cb_bank_bytes(&s->bank); /* as if the others had never been fed */
-    s->bank.n_most = n;
-    return CB_OK;
-}
-
 /* 1: the session holds it; 0: it does not fit, and the session is as it was; or an error, after
  * which the session can only be closed. */
 static int take_candidate(const struct wanted *w, const struct candidate *c, struct cb_session *s)
@@ -282,7 +270,7 @@ static int take_candidate(const struct wanted *w, const struct candidate *c, str
         cb_saved_close(b);
         return 0;
     }
-    err = load_first(b, c->n, s);
+    err = cb_rank_fill(s, b, c->n);
     if (err == CB_EFORMAT)
         put_chain_aside(w, b);
     else if (err)
@@ -335,7 +323,7 @@ int cb_bank_dir_find(cb_bank_dir *d, cb_model *m, const struct cb_session_params
 
     *n_hit = 0;
     TRY(cb_session_open(m, params, out));
-    return n < BLOCK ? CB_OK : find_file(&w, params, out, n_hit);
+    return n < BLOCK || !cb_in_step_has_bank(*out) ? CB_OK : find_file(&w, params, out, n_hit);
 }
 
 /* ---- putting ---- */
@@ -408,9 +396,10 @@ static int open_parent(const struct wanted *w, struct saved_bank **parent, int *
     return err;
 }
 
-static int write_file(struct wanted *w, const struct cb_session *s, const char *path)
+static int write_file(struct wanted *w, const struct cb_session *s, struct whole_bank *whole,
+                      const char *path)
 {
-    struct saved_how how = { .unsynced = 1 };
+    struct saved_how how = { .unsynced = 1, .whole = whole };
     struct saved_bank *parent;
     uint64_t bytes = 0;
     int fits = 0, err = open_parent(w, &parent, &how.n_shared);
@@ -432,7 +421,8 @@ static int write_file(struct wanted *w, const struct cb_session *s, const char *
     return err ? err : min_int(fits, 0);
 }
 
-static int put(struct wanted *w, const struct cb_session *s)
+/* s: the session, or its view in one process */
+static int put(struct wanted *w, const struct cb_session *s, struct whole_bank *whole)
 {
     const struct bank_prompt *p = &w->prompt;
     char name[BANK_NAME], *path;
@@ -445,7 +435,7 @@ static int put(struct wanted *w, const struct cb_session *s)
     err = access(path, F_OK) ? cb_bank_folder_lock(w->dir->path, &lock) : 1;
     if (!err) {
         w->locked = 1;
-        err = access(path, F_OK) ? write_file(w, s, path) : CB_OK;
+        err = access(path, F_OK) ? write_file(w, s, whole, path) : CB_OK;
         close(lock);
     }
     free(path);
@@ -457,6 +447,7 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
     struct wanted w = { .dir = d,
                         .model = s->model,
                         .prompt = { .tokens = s->token, .n = s->bank.n_seen } };
+    struct whole_bank *whole;
     int err;
 
     if (!cb_in_step_has_bank(s))
@@ -464,7 +455,10 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
     TRY(cb_session_check_idle(s));
     if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy))
         return CB_OK;
-    err = put(&w, s);
+    err = cb_whole_bank_open(s, &whole);
+    if (!err)
+        err = put(&w, cb_whole_bank_session(whole, s), whole);
+    cb_whole_bank_close(whole);
     want_end(&w);
     return err;
 }

@@ -8,6 +8,8 @@
 #include "device/split_rows.h"
 #include "in_step.h"
 #include "orders.h"
+#include "rank_fill.h"
+#include "whole_bank.h"
 
 /* ---- the plan ---- */
 
@@ -223,6 +225,16 @@ static int guess(const struct told *t)
     return n < 0 ? n : CB_OK;
 }
 
+static int give(const struct told *t)
+{
+    return cb_whole_bank_give(t->s);
+}
+
+static int fill(const struct told *t)
+{
+    return cb_rank_fill_told(t->s, t->data + sizeof(int32_t), number(t, 0));
+}
+
 static struct cb_session *session_of(const struct in_step *x, int id)
 {
     return id >= 0 && id < x->n_id && (size_t)id < x->cap ? x->at[id] : NULL;
@@ -276,6 +288,8 @@ static const call_fn call_of[VERB_END] = {
     [VERB_BATCH] = batch,
     [VERB_CUT] = cut,
     [VERB_GUESS] = guess,
+    [VERB_GIVE] = give,
+    [VERB_FILL] = fill,
     [VERB_PLAN] = plan_with,
     [VERB_PING] = ping_with,
 };

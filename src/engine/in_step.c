@@ -300,8 +300,7 @@ int cb_in_step_reads_logits(const struct cb_session *s)
 
 int cb_in_step_has_bank(const struct cb_session *s)
 {
-    return !cb_context_split_deals_any(&s->attention) &&
-           (!s->in_step || s->in_step->how != SPLIT_LAYERS);
+    return !s->in_step || s->in_step->how != SPLIT_LAYERS;
 }
 
 int cb_in_step_leads(const struct cb_session *s)

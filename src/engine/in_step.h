@@ -21,6 +21,8 @@ enum verb {
     VERB_BATCH,
     VERB_CUT,
     VERB_GUESS,
+    VERB_GIVE,
+    VERB_FILL,
     VERB_PLAN,
     VERB_PING,
     VERB_END
@@ -61,7 +63,7 @@ int cb_in_step_reads_logits(const struct cb_session *s);
 /* 1: what this rank calls now comes from its own caller, or from a call in progress, which all make
  * alike; 0: it is a call that rank 0 has told */
 int cb_in_step_leads(const struct cb_session *s);
-/* 1: this rank has all that the session remembers */
+/* 1: all that the session remembers can be saved, and filled in from a file */
 int cb_in_step_has_bank(const struct cb_session *s);
 
 /* ---- follow.c ---- */

@@ -376,6 +376,19 @@ int cb_saved_fill(const struct saved_bank *b, struct cb_session *s)
     return fill(b, s, s);
 }
 
+int cb_saved_fill_first(const struct saved_bank *b, int n, struct cb_session *s)
+{
+    TRY(cb_saved_fill(b, s));
+    TRY(cb_context_split_loaded(&s->attention));
+    s->n_prefill_exact = s->bank.n_seen;
+    if (n == s->bank.n_seen)
+        return CB_OK;
+    TRY(cb_session_truncate(s, n));
+    s->bank.peak_bytes = cb_bank_bytes(&s->bank); /* as if the others had never been fed */
+    s->bank.n_most = n;
+    return CB_OK;
+}
+
 /* ---- loading one file ---- */
 
 /* What a session of the file is opened with, and what it must fit */

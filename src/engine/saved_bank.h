@@ -30,5 +30,7 @@ int cb_saved_tokens(const struct saved_bank *b, int32_t **ids, int *n);
 /* Fills a new session, opened with the settings of the file, after comparing all checksums. After a
  * failure the session can only be closed. */
 int cb_saved_fill(const struct saved_bank *b, struct cb_session *s);
+/* The same with its first n tokens */
+int cb_saved_fill_first(const struct saved_bank *b, int n, struct cb_session *s);
 
 #endif

@@ -13,17 +13,21 @@
 #include "saved_about.h"
 #include "saved_head.h"
 #include "session_state.h"
+#include "whole_bank.h"
 
 /* Of an area, only what the file that is continued lacks */
-static struct area rest_of(const struct cb_session *s, const struct area *a, int n_shared)
+static int add_rest(const struct cb_session *s, const struct area *a, const struct saved_how *how,
+                    struct bank_writer *w)
 {
-    const size_t skip = cb_session_area_of(s, a, n_shared);
+    const size_t skip = how->parent ? cb_session_area_of(s, a, how->n_shared) : 0;
     struct area rest = *a;
+    const void *at;
 
+    TRY(cb_whole_bank_area(how->whole, a, &at));
     rest.from += skip;
-    rest.at = (char *)a->at + skip;
+    rest.at = (char *)(uintptr_t)at + skip;
     rest.bytes -= skip;
-    return rest;
+    return cb_bank_writer_add(w, &rest);
 }
 
 static int add_head(const struct saved_head *head, struct bank_writer *w)
@@ -33,7 +37,7 @@ static int add_head(const struct saved_head *head, struct bank_writer *w)
     return CB_OK;
 }
 
-static int add_all(const struct cb_session *s, int n_shared, struct bank_writer *w)
+static int add_all(const struct cb_session *s, const struct saved_how *how, struct bank_writer *w)
 {
     const int n_counts = cb_session_n_counts(s);
     int32_t *counts = cb_calloc((size_t)n_counts, sizeof *counts);
@@ -45,10 +49,8 @@ static int add_all(const struct cb_session *s, int n_shared, struct bank_writer 
         err = cb_bank_writer_add(
             w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
     }
-    for (int i = 0; !err && i < n; i++) {
-        const struct area rest = rest_of(s, &a[i], n_shared);
-        err = cb_bank_writer_add(w, &rest);
-    }
+    for (int i = 0; !err && i < n; i++)
+        err = add_rest(s, &a[i], how, w);
     free(counts);
     free(a);
     return err;
@@ -102,7 +104,7 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
     int err = cb_bank_writer_open(path, how->unsynced, &w);
 
     if (!err)
-        err = add_all(s, how->parent ? how->n_shared : 0, w);
+        err = add_all(s, how, w);
     if (!err)
         err = add_head(head, w);
     if (cb_session_check_files(s)) /* also the cause of a write that failed */
@@ -115,7 +117,7 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
 
 int cb_saved_write(const struct cb_session *s, const char *path, const struct saved_how *how)
 {
-    struct saved_head head;
+    struct saved_head head = { .n = 0 };
     char *text;
     int err;
 
@@ -125,11 +127,25 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
     (void)json_object_del(how->about, "begins"); /* others are compared with the description */
     if (!text)
         return cb_json_fail("bank");
-    err = cb_saved_head_list(s, &head);
+    /* a head's rows would be those of this rank */
+    err = how->whole ? CB_OK : cb_saved_head_list(s, &head);
     if (!err)
         err = write_all(s, path, how, &head, text);
     cb_saved_head_free(&head);
     free(text);
+    return err;
+}
+
+static int save(const struct cb_session *s, const char *path, struct saved_how *how)
+{
+    int err;
+
+    TRY(cb_device_lock(s->dev));
+    err = cb_saved_about(s, &how->about);
+    if (!err)
+        err = cb_saved_write(s, path, how);
+    cb_device_unlock(s->dev);
+    json_decref(how->about);
     return err;
 }
 
@@ -144,11 +160,9 @@ int cb_session_save(const cb_session *s, const char *path)
     if (!cb_policy_is_listed(s->policy))
         return cb_fail(CB_EUNSUPPORTED, "%s: policy %s is not one of the library's", path,
                        s->policy->m->name);
-    TRY(cb_device_lock(s->dev));
-    err = cb_saved_about(s, &how.about);
+    err = cb_whole_bank_open(s, &how.whole);
     if (!err)
-        err = cb_saved_write(s, path, &how);
-    cb_device_unlock(s->dev);
-    json_decref(how.about);
+        err = save(cb_whole_bank_session(how.whole, s), path, &how);
+    cb_whole_bank_close(how.whole);
     return err;
 }
