@@ -29,6 +29,7 @@ libcore_la_SOURCES += \
 
 libcore_la_SOURCES += \
 	src/par/affinity.c src/par/affinity.h \
+	src/par/thread_counts.c src/par/thread_counts.h \
 	src/par/backoff.c src/par/backoff.h \
 	src/par/cpus.c src/par/cpus.h \
 	src/par/fair_lock.c src/par/fair_lock.h \
@@ -375,6 +376,8 @@ libeval_la_SOURCES = \
 	src/calibrate/row_stats.c src/calibrate/row_stats.h \
 	src/calibrate/sample.c src/calibrate/sample.h \
 	src/calibrate/trial.c src/calibrate/trial.h \
+	src/bench/thread_choice.c src/bench/thread_choice.h \
+	src/bench/time_threads.c \
 	src/cli/output/csv.c src/cli/output/csv.h \
 	src/cli/output/plot.c src/cli/output/plot.h \
 	src/cli/output/score_table.c src/cli/output/score_table.h \
@@ -480,10 +483,12 @@ libcli_a_SOURCES = \
 	src/cli/calibrate/calibrate_similarity.c \
 	src/cli/calibrate/calibrate_trial.c src/cli/calibrate/calibrate_trial.h \
 	src/cli/output/chart.c src/cli/output/chart.h \
+	src/cli/output/free_memory.c \
 	src/cli/chat/chat.c src/cli/chat/chat.h \
 	src/cli/chat/chat_commands.c \
 	src/cli/commands/complete.c \
 	src/cli/cmd.c src/cli/cmd.h src/cli/cmd_table.c src/cli/context.c \
+	src/cli/default_threads.c src/cli/default_threads.h \
 	src/cli/commands/embed.c \
 	src/cli/app.c src/cli/auto_policy.c src/cli/user_cache.c \
 	src/cli/eval/eval.c src/cli/eval/eval.h \

@@ -118,6 +118,8 @@ check_programs = \
 	tests/unit/check_jinja \
 	tests/unit/check_pre \
 	tests/unit/check_template \
+	tests/unit/check_thread_choice \
+	tests/unit/check_thread_counts \
 	tests/unit/check_threads \
 	tests/unit/check_tok \
 	tests/fuzz/check_grammar_fuzz \
@@ -396,6 +398,15 @@ tests_unit_check_codecs_SOURCES = tests/unit/check_codecs.c tests/vectors/codecs
 	tests/vectors/kivi_published.h
 tests_unit_check_codecs_CFLAGS = $(check_cflags)
 tests_unit_check_codecs_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_thread_choice_SOURCES = tests/unit/check_thread_choice.c
+tests_unit_check_thread_choice_CFLAGS = $(check_cflags)
+tests_unit_check_thread_choice_LDFLAGS = $(check_ldflags)
+tests_unit_check_thread_choice_LDADD = libeval.la $(check_ldadd)
+
+tests_unit_check_thread_counts_SOURCES = tests/unit/check_thread_counts.c
+tests_unit_check_thread_counts_CFLAGS = $(check_cflags)
+tests_unit_check_thread_counts_LDFLAGS = $(check_ldflags)
 
 tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
 tests_unit_check_cpus_CFLAGS = $(check_cflags)

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "cli/output/log.h"
 #include "cmd.h"
+#include "default_threads.h"
 #include "engine/in_step.h"
 #include "eval/data.h"
 #include "grammar/grammar.h"
@@ -167,9 +168,10 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
                       cb_model **out)
 {
     char presets[PATH_MAX], kernels[PATH_MAX];
+    const struct thread_numbers threads = cb_threads_of(o, n_threads);
     const struct cb_model_params p = {
-        .n_threads = n_threads,
-        .n_threads_batch = cb_opt_int(o, ARG_THREADS_BATCH),
+        .n_threads = threads.token,
+        .n_threads_batch = threads.prompt,
         .device = cb_opt_text(o, ARG_DEVICE),
         .working_set = (uint64_t)cb_opt_int64(o, ARG_WORKING_SET),
         .stream_kv = cb_opt_flag(o, ARG_STREAM_KV),

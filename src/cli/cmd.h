@@ -235,11 +235,11 @@ json_t *cb_json_memory(const struct cb_memory *m);     /* with rss_peak_bytes */
 json_t *cb_json_engine_memory(const struct engine *e); /* of the session and the draft model's */
 int cb_json_print(json_t *j);                          /* on standard output; drops the reference */
 uint64_t cb_rss_peak_bytes(void);
-/* Memory that programs can still get without swapping; 0 if the kernel does not say */
 static inline double cb_mib(uint64_t bytes)
 {
     return (double)bytes / 1048576;
 }
+/* free_memory.c: what programs can still get without swapping; 0 if the kernel does not say */
 uint64_t cb_free_bytes(void);
 /* Weights, bank, work space, states and their checkpoints, as planned */
 uint64_t cb_memory_total(const struct cb_memory *m);

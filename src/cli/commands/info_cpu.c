@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "cli/cmd.h"
+#include "cli/default_threads.h"
 #include "cpu/peak/peak.h"
 #include "device/device.h"
 #include "info_backends.h"
@@ -29,6 +30,7 @@ struct facts {
     const char *isa;           /* in use */
     double limit[LIMIT_COUNT]; /* of --measure, else 0 */
     int n_threads;
+    struct thread_choice threads; /* the default */
 };
 
 /* ---- facts ---- */
@@ -45,7 +47,7 @@ static int nodes(void)
     return n ? n : 1;
 }
 
-static void look(struct facts *f)
+static void look(const struct opts *o, struct facts *f)
 {
     const long configured = sysconf(_SC_NPROCESSORS_CONF), pages = sysconf(_SC_PHYS_PAGES);
     unsigned char cpu[MOST_CPU];
@@ -60,6 +62,7 @@ static void look(struct facts *f)
     f->nodes = nodes();
     f->memory_bytes = pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
     f->free_bytes = cb_free_bytes();
+    cb_threads_default(o, &f->threads);
 }
 
 static int measure(const struct opts *o, struct device *d, struct facts *f)
@@ -91,6 +94,22 @@ static json_t *json_caches(void)
     return list;
 }
 
+static const char *const origin_name[] = { [THREADS_GIVEN] = "cores",
+                                           [THREADS_MEASURED] = "measured",
+                                           [THREADS_KEPT] = "kept",
+                                           [THREADS_UNSURE] = "unsure" };
+
+static json_t *json_threads(const struct thread_choice *c)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < c->n; i++)
+        cb_json_add(&list, json_pack("{s:i, s:f, s:f}", "threads", c->count[i], "token",
+                                     c->speed[i].token, "prompt", c->speed[i].prompt));
+    return json_pack("{s:i, s:s, s:o}", "prompt", c->prompt, "from", origin_name[c->origin],
+                     "speeds", list);
+}
+
 static json_t *json_isas(void)
 {
     json_t *list = json_array();
@@ -118,12 +137,13 @@ static json_t *json_speeds(const struct facts *f)
 
 static int print_json(const struct facts *f)
 {
-    json_t *j = json_pack(
-        "{s:s, s:i, s:i, s:i, s:f, s:i, s:o, s:i, s:I, s:I, s:s, s:o, s:o}", "processor", f->name,
-        "cores", f->cores, "online", f->online, "usable_cores", f->usable, "quota", f->quota,
-        "default_threads", cb_default_threads(), "caches", json_caches(), "nodes", f->nodes,
-        "memory_bytes", (json_int_t)f->memory_bytes, "free_bytes", (json_int_t)f->free_bytes, "isa",
-        f->isa, "isas", json_isas(), "next_isa", json_next(f->isa));
+    json_t *j = json_pack("{s:s, s:i, s:i, s:i, s:f, s:i, s:o, s:o, s:i, s:I, s:I, s:s, s:o, s:o}",
+                          "processor", f->name, "cores", f->cores, "online", f->online,
+                          "usable_cores", f->usable, "quota", f->quota, "default_threads",
+                          f->threads.token, "default_threads_of", json_threads(&f->threads),
+                          "caches", json_caches(), "nodes", f->nodes, "memory_bytes",
+                          (json_int_t)f->memory_bytes, "free_bytes", (json_int_t)f->free_bytes,
+                          "isa", f->isa, "isas", json_isas(), "next_isa", json_next(f->isa));
 
     if (f->n_threads)
         cb_json_set(&j, "speeds", json_speeds(f));
@@ -158,6 +178,29 @@ static void print_next(const char *isa)
         printf("next isa         %s: the machine has it\n", next);
 }
 
+/* "8, for prompts 16", and what they were chosen among */
+static void print_threads(const struct thread_choice *c)
+{
+    static const char *const how[] = { [THREADS_GIVEN] = "",
+                                       [THREADS_MEASURED] = " (measured now",
+                                       [THREADS_KEPT] = " (measured earlier",
+                                       [THREADS_UNSURE] = " (not measured: the machine is busy" };
+    struct thread_speed most = { 0, 0 };
+
+    printf("default threads  %d", c->token);
+    if (c->prompt != c->token)
+        printf(", for prompts %d", c->prompt);
+    printf("%s%s%s\n", how[c->origin], c->unkept ? ", not kept" : "",
+           c->origin == THREADS_GIVEN ? "" : ")");
+    for (int i = 0; i < c->n; i++) {
+        most.token = c->speed[i].token > most.token ? c->speed[i].token : most.token;
+        most.prompt = c->speed[i].prompt > most.prompt ? c->speed[i].prompt : most.prompt;
+    }
+    for (int i = 0; i < c->n; i++)
+        printf("  with %-10d tokens %.0f%%, prompts %.0f%% of the fastest\n", c->count[i],
+               100 * c->speed[i].token / most.token, 100 * c->speed[i].prompt / most.prompt);
+}
+
 static void print_text(const struct facts *f)
 {
     printf("processor        %s\ncores            %d", f->name, f->cores);
@@ -165,9 +208,8 @@ static void print_text(const struct facts *f)
         printf(", %d of them may be used", f->usable);
     if (f->quota > 0)
         printf(", a quota of %.3g processors", f->quota);
-    printf("\nonline           %d logical processors\n"
-           "default threads  %d\n",
-           f->online, cb_default_threads());
+    printf("\nonline           %d logical processors\n", f->online);
+    print_threads(&f->threads);
     print_caches();
     printf("memory           %.1f GiB, %.1f GiB free, %d NUMA node%s\n",
            (double)f->memory_bytes / 1073741824, (double)f->free_bytes / 1073741824, f->nodes,
@@ -196,7 +238,7 @@ int cb_info_cpu(const struct opts *o)
     int rc;
 
     TRY(cb_device_open_team("cpu", cb_opt_flag(o, ARG_MEASURE) ? &team : &one, &any, &d));
-    look(&f);
+    look(o, &f);
     f.isa = d->isa;
     rc = measure(o, d, &f);
     if (!rc && cb_opt_flag(o, ARG_JSON))

@@ -544,10 +544,13 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "says" },
     [ARG_THREADS] = { "threads", .letter = 't', .takes = TAKES_INT, .env = 1, .unit = "N",
         .min = 1, .max = 4096, .sets = SET_THREADS,
-        .text = "number of threads (default: physical cores that affinity and cgroup allow)" },
+        .text = "number of threads (default: physical cores that affinity and cgroup allow; where "
+                "second hardware threads, slower cores, nodes or a quota leave a choice, the "
+                "fastest number, as measured at first use: info --cpu)" },
     [ARG_THREADS_BATCH] = { "threads-batch", .alias = "-tb", .takes = TAKES_INT, .env = 1,
         .unit = "N", .min = 1, .max = 4096, .sets = SET_ENGINE,
-        .text = "number of threads that read prompts (default: that of --threads)" },
+        .text = "number of threads that read prompts (default: that of --threads, or as "
+                "measured)" },
     [ARG_ROPE_SCALING] = { "rope-scaling", .takes = TAKES_CHOICE, .env = 1, .unit = "METHOD",
         .choices = "none linear dynamic yarn", .sets = SET_ENGINE,
         .text = "how positions beyond the model's training context are scaled (default: as the "

@@ -4,12 +4,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "cli/cmd.h"
 #include "log.h"
 
@@ -114,18 +111,6 @@ int cb_json_print(json_t *j)
         rc = CB_EIO;
     json_decref(j);
     return cb_out_flush() ? CB_EIO : rc;
-}
-
-uint64_t cb_free_bytes(void)
-{
-    struct buf text = { 0 };
-    unsigned long long kib = 0;
-    const char *at;
-
-    if (!cb_file_read_path("/proc/meminfo", &text) && (at = strstr(text.s, "MemAvailable:")))
-        kib = strtoull(at + strlen("MemAvailable:"), NULL, 10);
-    cb_buf_free(&text);
-    return kib * 1024;
 }
 
 /* What a reader would miss between the bank's bytes and those of its keys and values, or "" */
