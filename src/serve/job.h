@@ -86,6 +86,7 @@ struct job {
     double read;         /* how much of the prompt has been read: 0 to 1 */
     int n_fed, n_before; /* the feed under way ends there; tokens read by the one before */
     int n_put;           /* tokens of the prompt that the folder got while it was read */
+    int parts;           /* 1: its session went back to where its prompt parts from another */
     int looked;          /* what a folder remembers was looked up */
     int patient, awaits; /* may it wait for a prompt that begins alike; does it? */
     struct job *next;

@@ -275,6 +275,7 @@ static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
     int rc;
 
     j->n_cached = kept;
+    cb_pool_keep_parting(&s->slots, at);
     rc = feed_to(j, at, first_feed(o, at, kept));
     if (!rc)
         rc = begin_drafts(s, at);

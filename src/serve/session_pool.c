@@ -12,6 +12,7 @@
 
 /* Fewer shared tokens are not worth waiting for, nor a copy of a session */
 enum { WORTH = 64 };
+enum { WORTH_A_PLACE = 16 };            /* tokens that would be computed again each time */
 enum { BLOCK = 128, MUCH = 8 * BLOCK }; /* ctxbank-bank(5) counts in such blocks */
 
 int cb_pool_open(const struct session_pool_params *p, struct session_pool *out)
@@ -306,6 +307,16 @@ int cb_pool_remember(struct session_pool *s, const struct slot *at)
     return rc ? rc : n - had;
 }
 
+void cb_pool_keep_parting(struct session_pool *s, const struct slot *at)
+{
+    if (!at->job->parts || cb_session_len(at->session) < WORTH)
+        return;
+    cb_pool_keep_place(s, at, 0);
+    if (s->p.dir && cb_bank_dir_put(s->p.dir, at->session))
+        cb_model_log(s->p.model, CB_LOG_NOTE, "%s; where a prompt parts is not remembered",
+                     cb_error());
+}
+
 /* Half of the slots may be copies of places; then the oldest of them gives way, but not one of the
  * same prompt. */
 static struct slot *slot_for_place(struct session_pool *s, const struct slot *at)
@@ -372,9 +383,11 @@ static int suits_better(const struct offer *a, const struct offer *b)
     return a_ends != b_ends ? a_ends : b->at->job && !a->at->job;
 }
 
-/* The session that has most of the prompt. A working one can be copied between two of its tokens,
+/* The session that has most of the prompt; *back: how many tokens of it are computed again to go
+ * back there. A working one can be copied between two of its tokens,
  * but not while it reads. */
-static struct slot *best_slot(struct session_pool *s, const struct job *j, int most, int *n)
+static struct slot *best_slot(struct session_pool *s, const struct job *j, int most, int *n,
+                              int *back)
 {
     struct offer best = { NULL, 0, 0 };
 
@@ -388,6 +401,7 @@ static struct slot *best_slot(struct session_pool *s, const struct job *j, int m
             best = o;
     }
     *n = best.n;
+    *back = best.n - best.free;
     return best.at;
 }
 
@@ -424,16 +438,17 @@ static void drop_lost(struct session_pool *s)
 static int find_slot(struct session_pool *s, struct job *j, struct slot **out, int *kept)
 {
     const int no_cache = j->group->order.no_cache;
-    int most = no_cache ? 0 : INT32_MAX, rc;
-    struct slot *best = best_slot(s, j, most, kept);
+    int most = no_cache ? 0 : INT32_MAX, back, rc;
+    struct slot *best = best_slot(s, j, most, kept, &back);
 
     if (!no_cache && j->patient && (j->awaits = worth_waiting(s, j, *kept)))
         return 0;
     rc = no_cache ? 0 : take_remembered(s, j, *kept, out, kept);
     if (rc)
         return rc;
-    for (; best; best = best_slot(s, j, most, kept)) {
+    for (; best; best = best_slot(s, j, most, kept, &back)) {
         rc = use(s, j, best, *kept, out);
+        j->parts = rc > 0 && back >= WORTH_A_PLACE;
         if (rc > 0)
             return 1;
         j->patient &= rc == 0; /* others of this policy cannot go back either */

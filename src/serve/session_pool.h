@@ -44,6 +44,10 @@ int cb_pool_remember(struct session_pool *s, const struct slot *at);
 /* Keeps a copy of the place where `at` is in its prompt, if there is room: of a session that could
  * not come back, or would compute tokens again. last: the end of the prompt. */
 void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last);
+/* The same before the job's prompt is read on, and for the folder, if the session has come back to
+ * where the prompt parts from an earlier one, and computed tokens again for that: other prompts may
+ * part there too. */
+void cb_pool_keep_parting(struct session_pool *s, const struct slot *at);
 /* The job is done. The timeline is kept, unless the session cannot be trusted. */
 void cb_pool_give(struct session_pool *s, struct slot *at, int trusted);
 uint64_t cb_slot_bytes(const struct slot *at);        /* of keys and values that are held now */
