@@ -178,6 +178,34 @@ def speed_table(rows):
     return out
 
 
+def kld_table(rows):
+    out = [f"{rows[0]['target_tokens']} tokens after {rows[0]['context_tokens']}. Bytes and slots "
+           "are those at the end; intervals are 95 % over the tokens.", "",
+           "| policy | KL, nats a token | same likeliest token % | perplexity | held % | "
+           "slots a layer |", "| --- | --- | --- | --- | --- | --- |"]
+    for r in rows:
+        m = r["memory"]
+        slots = f"{m['kept_min']}" if m["kept_min"] == m["kept_max"] else (
+            f"{m['kept_min']} to {m['kept_max']}")
+        out.append(f"| {r['policy']} | {r['kld_mean']:.4f} ± {1.96 * r['kld_error']:.4f} | "
+                   f"{100 * r['top1_agreement']:.0f} | {r['ppl']:.2f} | "
+                   f"{100 * m['kv_bytes'] / max(1, m['kv_full_bytes']):.1f} | {slots} |")
+    return out + [f"| full | 0 | 100 | {rows[0]['ppl_full']:.2f} | | |"]
+
+
+def fit_table(rows):
+    """The largest batch of each policy in the same memory"""
+    base = next((r["tps_mean"] for r in rows if r["policy"] == "full"), None)
+    out = ["| policy | tokens | contexts | tokens/s of all | of full | held MiB | "
+           "held / planned |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for r in rows:
+        ratio = f"{r['tps_mean'] / base:.2f}" if base else "-"
+        out.append(f"| {r['policy']} | {r['depth']} | {r['sessions']} | {r['tps_mean']:.1f} | "
+                   f"{ratio} | {r['kv_bytes'] / 2 ** 20:.1f} | "
+                   f"{r['kv_bytes'] / r['planned_bytes']:.4f} |")
+    return out
+
+
 def lazy_table(rows):
     return share_table(rows[-1]["layers"], "layer", {
         "attention on the ends %": "mean", "deviation": "deviation", "lowest %": "lowest",
@@ -309,6 +337,10 @@ def tables_of(run, rows, folder, pictures):
         return attention_table(rows) + picture(draw_attention)
     if run.kind == "speed":
         return speed_table(rows)
+    if run.kind == "kld":
+        return kld_table(rows)
+    if run.kind == "fit":
+        return fit_table(rows)
     if run.kind == "lazy":
         return lazy_table(rows) + picture(draw_lazy)
     shown = perplexity_table(rows) + position_table(rows)
