@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "pages.h"
 #include "store_areas.h"
 
 static size_t floats(const struct states *s)
@@ -18,6 +19,24 @@ static size_t floats(const struct states *s)
 size_t cb_states_bytes(const struct states *s)
 {
     return cb_states_is(s) ? floats(s) * sizeof *s->now : 0;
+}
+
+/* ---- memory of checkpoints: pages of their own, which a saved bank can be mapped to. They stay
+ * reserved until the states are closed, since a mapped file may still show there. ---- */
+
+static float *take_memory(struct states *s)
+{
+    float *x;
+
+    if (s->n_spare)
+        return s->spare[--s->n_spare];
+    return cb_pages_reserve(cb_states_bytes(s), &x) ? NULL : x;
+}
+
+static void give_memory(struct states *s, float *x)
+{
+    cb_pages_give_back((uint8_t *)x, (uint8_t *)x + cb_pages_up(cb_states_bytes(s)));
+    s->spare[s->n_spare++] = x;
 }
 
 int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
@@ -40,15 +59,19 @@ int cb_states_open(struct states *s, int n_layer, const size_t *past, const size
     most = (limit ? limit : STATE_LIMIT) / cb_states_bytes(s);
     s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
     s->point = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->point);
+    s->spare = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->spare);
     memset(s->now, 0, cb_states_bytes(s));
-    return s->point ? CB_OK : CB_ENOMEM;
+    return s->point && s->spare ? CB_OK : CB_ENOMEM;
 }
 
 void cb_states_close(struct states *s)
 {
     for (int i = 0; i < s->n; i++)
-        free(s->point[i].x);
+        cb_pages_release(s->point[i].x, cb_states_bytes(s));
+    for (int i = 0; i < s->n_spare; i++)
+        cb_pages_release(s->spare[i], cb_states_bytes(s));
     free(s->point);
+    free(s->spare);
     free(s->from);
     free(s->past);
     free(s->now);
@@ -82,7 +105,7 @@ uint64_t cb_states_planned(const struct states *s, int n_prompt, int n_gen)
 static void drop_from(struct states *s, int i)
 {
     while (s->n > i)
-        free(s->point[--s->n].x);
+        give_memory(s, s->point[--s->n].x);
 }
 
 /* ---- what is in progress ---- */
@@ -169,7 +192,7 @@ static struct state_point *add(struct states *s, int at)
         memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
         s->n--;
     }
-    if (!x && !(x = cb_alloc_aligned(floats(s), sizeof *x)))
+    if (!x && !(x = take_memory(s)))
         return NULL;
     p = &s->point[s->n++];
     *p = (struct state_point){ at, 0, x };
@@ -186,7 +209,7 @@ static void thin(struct states *s)
         if (stays(s->point[i].at, last))
             s->point[n++] = s->point[i];
         else
-            free(s->point[i].x);
+            give_memory(s, s->point[i].x);
     s->n = n;
 }
 
@@ -275,7 +298,7 @@ void cb_states_fit(struct states *s)
 {
     while (s->n > s->most) {
         const int i = s->n > 1 ? least(s, last_at(s)) : 0;
-        free(s->point[i].x);
+        give_memory(s, s->point[i].x);
         memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
         s->n--;
     }
@@ -288,7 +311,7 @@ static int restore(struct states *s, int at)
 {
     struct state_point *p = &s->point[s->n];
 
-    *p = (struct state_point){ at, floats(s), cb_alloc_aligned(floats(s), sizeof *p->x) };
+    *p = (struct state_point){ at, floats(s), take_memory(s) };
     if (!p->x)
         return CB_ENOMEM;
     s->n++;

@@ -36,6 +36,8 @@ struct states {
     int draft;    /* the last tokens, fed so: `before` is the state before them; 0: none */
     struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
+    float **spare;             /* [n_spare] memory of checkpoints that were dropped */
+    int n_spare;
 };
 
 /* past[n_layer] and matrix[n_layer]: floats of each layer's state. limit: most bytes of

@@ -194,7 +194,9 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
 /* The first n bytes of area i of f -> at, in a store of s */
 static int read_area(const struct bank_file *f, int i, size_t n, struct cb_session *s, void *at)
 {
-    return cb_area_is_rows(f->area[i].kind) /* many */
+    const uint32_t kind = f->area[i].kind;
+
+    return cb_area_is_rows(kind) || kind == AREA_CHECKPOINT /* many, or seldom read */
                ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
                : cb_bank_file_read(f, i, n, at);
 }
