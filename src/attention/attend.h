@@ -135,5 +135,7 @@ size_t cb_attention_area_of(const struct attention *a, const struct area *of, in
 /* 1 -> deals[n_layer] where a layer's slots are to be dealt out; others keep little, on every rank.
  * CB_EUNSUPPORTED: cb_error() says what does not go with it. */
 int cb_split_check(const struct attention *a, char *deals);
+/* The same where each rank computes all tokens: what does not go with it is on every rank. */
+void cb_split_deals(const struct attention *a, char *deals);
 
 #endif

@@ -42,6 +42,7 @@ enum reader_trait {
     /* All rows are stored as they come, and what the reader has beside them is made from them by
      * cb_store_sketch(), or for the next token. */
     READ_SHARES = 1 << 19,
+    READ_FIRST = 1 << 20, /* a prompt in an empty timeline reads all rows as they are stored */
 };
 
 struct reader;

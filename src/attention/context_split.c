@@ -35,6 +35,7 @@ struct context_split {
     int me, n;
     int block;          /* positions that are dealt out together, a multiple of KV_PREPACK */
     char *deals;        /* [n_layer] */
+    int works;          /* 1: a prompt is dealt out as work */
     int *row;           /* [n_ctx] tokens of the prompt that this rank computes */
     int from;           /* position where the prompt began */
     int n_feed, n_step; /* its tokens, and steps a layer; 0: each rank computes all tokens */
@@ -78,7 +79,7 @@ static int block_of(const struct attention *a)
     return block;
 }
 
-int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals)
+int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals, int works)
 {
     struct context_split *x;
 
@@ -90,6 +91,7 @@ int cb_context_split_open(struct attention *a, struct ranks *team, const char *d
     x->team = team;
     x->me = cb_ranks_me(team);
     x->n = cb_ranks_n(team);
+    x->works = works;
     x->most = most_floats(a);
     x->deals = cb_state_calloc(x, (size_t)a->bank->n_layer, 1);
     x->row = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->row);
@@ -217,7 +219,7 @@ int cb_context_split_begin(struct attention *a, int n, const int **row)
     x->from = a->bank->n_seen;
     x->n_feed = n;
     x->n_step = 0;
-    if (x->from || n / x->n < LEAST_PIECE)
+    if (!x->works || x->from || n / x->n < LEAST_PIECE)
         return n;
     x->n_step = (int)(((int64_t)n + (int64_t)x->n * a->chunk - 1) / ((int64_t)x->n * a->chunk));
     for (int j = 0; j < x->n_step; j++)
@@ -231,6 +233,11 @@ int cb_context_split_begin(struct attention *a, int n, const int **row)
 static int most_piece(const struct context_split *x)
 {
     return (int)(x->n_feed / ((int64_t)x->n_step * x->n) + 1);
+}
+
+int cb_context_split_deals_work(const struct attention *a)
+{
+    return a->split && a->split->works;
 }
 
 int cb_context_split_works(const struct attention *a)

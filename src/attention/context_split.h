@@ -9,8 +9,9 @@
 #include "ranks/ranks.h"
 
 /* Deals out the slots that the session will hold, of the layers for which deals[n_layer] is 1; call
- * before anything is fed. cb_attention_close() closes it. */
-int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals);
+ * before anything is fed. works 1: prompts are dealt out as work too; 0: each rank computes all
+ * tokens. cb_attention_close() closes it. */
+int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals, int works);
 void cb_context_split_close(struct attention *a);
 size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages */
 
@@ -38,7 +39,8 @@ struct rank_choice *cb_context_split_choice(const struct attention *a);
 /* Call where a prompt of n tokens begins: those that this rank computes -> *row, ascending numbers
  * among the n; their count. */
 int cb_context_split_begin(struct attention *a, int n, const int **row);
-int cb_context_split_works(const struct attention *a); /* 1: this rank computes some of them */
+int cb_context_split_deals_work(const struct attention *a); /* 1: of any prompt */
+int cb_context_split_works(const struct attention *a);      /* 1: this rank computes some of them */
 /* The most tokens that go through a layer at once, from the i-th that this rank computes on */
 int cb_context_split_step(const struct attention *a, int i);
 /* x[n] of the prompt's last token, where it was computed -> x on all ranks */

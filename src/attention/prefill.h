@@ -6,6 +6,7 @@
 #define PREFILL_H
 
 #include "attention.h"
+#include "context_split.h"
 
 struct prefill {
     int copies;  /* 1: it reads copies of the rows of layers that the policy acts on */
@@ -33,10 +34,11 @@ static inline int cb_prefill_is(const struct attention *a)
 }
 
 /* After how many tokens of a prompt layer l drops slots, besides at its end; 0: never. Where a
- * prompt reads a part of the slots, all of them must still be there. */
+ * prompt reads a part of the slots, or ranks compute parts of it, all of them must still be there.
+ */
 static inline int cb_prefill_drops_every(const struct attention *a, int l)
 {
-    return cb_prefill_is(a) ? 0 : a->plan[l].drop_every;
+    return cb_prefill_is(a) || cb_context_split_deals_work(a) ? 0 : a->plan[l].drop_every;
 }
 
 #endif

@@ -44,9 +44,10 @@ static int check_dropping(const struct attention *a, int l)
 {
     if (!cb_attend_evicts(a, l) && !a->plan[l].window)
         return refuse(a, "it chooses what a token reads; not yet");
-    if (!cb_reader_has(a, l, READ_PLAIN) && !cb_reader_has(a, l, READ_PROMPT))
+    if (!cb_reader_has(a, l, READ_PLAIN) && !cb_reader_has(a, l, READ_PROMPT) &&
+        !cb_reader_has(a, l, READ_FIRST))
         return refuse(a, "its prompts read tokens at other positions, or some of them; not yet");
-    if (cb_attend_drops_every(a, l) || a->plan[l].prompt_window)
+    if ((cb_attend_drops_every(a, l) && !a->plan[l].window) || a->plan[l].prompt_window)
         return refuse(a, "it drops tokens while a prompt is read; not yet");
     if (cb_scoring_is(a, l) && !cb_scoring_shares(a, l))
         return refuse(a, "it scores tokens by more than the last queries of a prompt, which are "
@@ -71,4 +72,14 @@ int cb_split_check(const struct attention *a, char *deals)
         deals[l] = a->model->layer[l].n_kv && !a->model->layer[l].window && keeps_all(a, l);
     }
     return CB_OK;
+}
+
+void cb_split_deals(const struct attention *a, char *deals)
+{
+    const int none = cb_bank_has_kivi(a->bank) || a->prompt.how || a->by_repeat || a->pass;
+
+    for (int l = 0; l < a->bank->n_layer; l++) {
+        const struct layer *y = &a->model->layer[l];
+        deals[l] = !none && y->n_kv && !y->window && !y->kv_back && !y->lends && keeps_all(a, l);
+    }
 }

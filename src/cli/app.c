@@ -163,6 +163,12 @@ static int draft_mtp(const struct opts *o)
                : 0;
 }
 
+/* The weights and the context */
+static int deals_both(const struct opts *o)
+{
+    return cb_opt_is(o, ARG_SPLIT, "tensor+context");
+}
+
 /* As the options say; e NULL: a draft model, without adapters and drafts of its own */
 static int open_model(const struct opts *o, int n_threads, const struct engine *e, const char *path,
                       cb_model **out)
@@ -193,7 +199,8 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
         .log = on_log,
     };
 
-    const int rows = cb_opt_is(o, ARG_SPLIT, "tensor"), layers = cb_opt_is(o, ARG_SPLIT, "layers");
+    const int rows = cb_opt_is(o, ARG_SPLIT, "tensor") || deals_both(o);
+    const int layers = cb_opt_is(o, ARG_SPLIT, "layers");
 
     return cb_model_open_over(path, &p, e && (rows || layers) ? e->team : NULL,
                               rows ? DEAL_ROWS : DEAL_LAYERS, out);
@@ -284,7 +291,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
     TRY(read_adapters(o, scale, e));
     cb_bus_error_catch(e->path);
     TRY(open_model(o, n_threads, e, e->path, &e->model));
-    TRY(cb_in_step_open(e->model, e->team));
+    TRY(cb_in_step_open(e->model, e->team, deals_both(o)));
     cb_bus_error_add(e->model);
     cb_model_get_info(e->model, &e->info);
     if (!cb_ranks_me(e->team)) /* rank 0 has the drafts */

@@ -25,7 +25,7 @@ static void on_lost(void *arg, int rank, const char *host)
     cb_ranks_end(*team, 1);
 }
 
-/* A slower network, for tests: seconds that each message takes more */
+/* A slower network, for tests: seconds that each message takes more, and each byte of it */
 static double test_delay(void)
 {
     const char *us = getenv("CTXBANK_TEST_RANK_DELAY_US");
@@ -33,9 +33,19 @@ static double test_delay(void)
     return us ? strtod(us, NULL) * 1e-6 : 0;
 }
 
+static double test_byte(void)
+{
+    const char *rate = getenv("CTXBANK_TEST_RANK_BYTES_PER_S");
+    const double x = rate ? strtod(rate, NULL) : 0;
+
+    return x > 0 ? 1 / x : 0;
+}
+
 static int join(const struct opts *o, struct ranks **out)
 {
-    const struct ranks_params p = { .lost = on_lost, .arg = out, .delay_s = test_delay() };
+    const struct ranks_params p = {
+        .lost = on_lost, .arg = out, .delay_s = test_delay(), .byte_s = test_byte()
+    };
 
     TRY(cb_ranks_join(&p, out));
     if (cb_ranks_me(*out) && !cb_opt_flag(o, ARG_VERBOSE))

@@ -275,7 +275,7 @@ static void go_back(struct cb_session *s, int n)
 {
     const int32_t number = n;
 
-    s->goes_on = 0;
+    s->partial_prompt = 0;
     if (cb_in_step_begin(s, VERB_CANCEL, &number, sizeof number))
         return;
     if (!cb_device_lock(s->dev)) {
@@ -317,7 +317,7 @@ static int prefill_in_ring(struct cb_session *s, const int32_t *tokens, int n,
     quiet.progress = NULL;
     for (int i = 0, m; i < n; i += m) {
         m = min_int(step, n - i);
-        s->goes_on = told ? s->goes_on : i + m < n;
+        s->partial_prompt = told ? s->partial_prompt : i + m < n;
         TRY(prefill_piece(s, tokens + i, m, &quiet));
         if (!told && how && how->progress && how->progress(how->progress_arg, i + m, n) &&
             i + m < n) {
@@ -325,7 +325,7 @@ static int prefill_in_ring(struct cb_session *s, const int32_t *tokens, int n,
             return cb_fail(CB_ECANCEL, "prefill: stopped");
         }
     }
-    s->goes_on = 0;
+    s->partial_prompt = 0;
     return CB_OK;
 }
 

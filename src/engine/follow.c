@@ -46,17 +46,21 @@ static int plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank
     struct ranks *team = s->in_step->team;
     const char *host = cb_ranks_host(team, cb_ranks_me(team));
     struct rank_plan mine = { .host = "" };
-    int messages;
+    uint64_t more = 0;
+    int messages, n_more = 0;
 
     TRY(cb_session_plan(s, n_prompt, n_gen, &mine.memory));
     memcpy(mine.host, host, strlen(host) + 1);
     if (s->in_step->how == SPLIT_LAYERS)
         messages = 1, mine.sent_bytes = sizeof(float) * (uint64_t)s->model->hp.n_embd;
-    else if (s->in_step->how == SPLIT_TENSOR)
+    else if (cb_split_rows_is(s->dev))
         tensor_traffic(s, &messages, &mine.sent_bytes);
     else
         cb_context_split_traffic(&s->attention, n_prompt + n_gen, &messages, &mine.sent_bytes);
-    mine.messages = messages;
+    if (s->in_step->how == SPLIT_BOTH && messages >= 0)
+        cb_context_split_traffic(&s->attention, n_prompt + n_gen, &n_more, &more);
+    mine.sent_bytes += more;
+    mine.messages = messages + n_more;
     return cb_ranks_share(team, &mine, sizeof mine, all);
 }
 
@@ -178,7 +182,7 @@ static int begin_prompt(const struct told *t)
     how.logits = o.gives == GIVES_LOGITS ? ignore : NULL;
     how.states = o.gives == GIVES_STATES ? ignore : NULL;
     how.logits_from = o.logits_from;
-    t->s->goes_on = o.gives == GIVES_NOTHING;
+    t->s->partial_prompt = o.gives == GIVES_NOTHING;
     err = cb_session_prefill_begin(t->s, tokens, (int)n, &how);
     free(tokens);
     return err;

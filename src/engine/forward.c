@@ -192,7 +192,7 @@ static void fed(struct cb_session *s, int n)
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
     const int n = s->bank.n_feed, all = how && (how->logits || how->states);
-    const int wanted = all ? n : s->goes_on && !s->bank.decoding ? 0 : 1; /* last rows */
+    const int wanted = all ? n : s->partial_prompt && !s->bank.decoding ? 0 : 1; /* last rows */
 
     if (s->model->mtp_of) { /* the drafter looks at its state */
         TRY(cb_device_wait(s->dev));

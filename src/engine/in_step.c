@@ -39,16 +39,18 @@ static uint64_t tensors_hash(const struct gguf *g)
     return h;
 }
 
-static enum split split_of(const struct cb_model *m)
+static enum split split_of(const struct cb_model *m, int both)
 {
-    return cb_split_rows_is(m->dev) ? SPLIT_TENSOR : m->share.n_all ? SPLIT_LAYERS : SPLIT_CONTEXT;
+    if (cb_split_rows_is(m->dev))
+        return both ? SPLIT_BOTH : SPLIT_TENSOR;
+    return m->share.n_all ? SPLIT_LAYERS : SPLIT_CONTEXT;
 }
 
 /* What must be the same everywhere -> lines NAME=VALUE. Adapters count by their weights. Sessions
  * are opened with the settings of rank 0. */
-static int settings(struct cb_model *m, char *text)
+static int settings(struct cb_model *m, enum split how, char *text)
 {
-    static const char *const name[] = { "context", "tensor", "layers" };
+    static const char *const name[] = { "context", "tensor", "layers", "tensor+context" };
     uint64_t weights = tensors_hash(m->gguf);
 
     if (m->max_rank)
@@ -57,7 +59,7 @@ static int settings(struct cb_model *m, char *text)
     snprintf(text, SETTINGS,
              "version=%s\nsplit=%s\nmodel=%016" PRIx64 "\nweights=%016" PRIx64
              "\ninstruction set=%s\nprompt products=%s\n",
-             cb_version(), name[split_of(m)], m->fingerprint, weights, m->dev->isa, m->matmul);
+             cb_version(), name[how], m->fingerprint, weights, m->dev->isa, m->matmul);
     return CB_OK;
 }
 
@@ -80,7 +82,7 @@ static int differ(const struct ranks *team, int rank, const char *a, const char 
                    cb_ranks_host(team, rank), name, a, nb, b + name + 1, na, a + name + 1);
 }
 
-static int check_alike(cb_model *m, struct ranks *team)
+static int check_alike(cb_model *m, struct ranks *team, enum split how)
 {
     const int n = cb_ranks_n(team);
     char *all = cb_calloc((size_t)n + 1, SETTINGS), *mine = all + (size_t)n * SETTINGS;
@@ -88,7 +90,7 @@ static int check_alike(cb_model *m, struct ranks *team)
 
     if (!all)
         return CB_ENOMEM;
-    err = settings(m, mine);
+    err = settings(m, how, mine);
     if (!err)
         err = cb_ranks_share(team, mine, SETTINGS, all);
     for (int r = 1; !err && r < n; r++)
@@ -100,18 +102,20 @@ static int check_alike(cb_model *m, struct ranks *team)
 
 /* ---- the model ---- */
 
-int cb_in_step_open(cb_model *m, struct ranks *team)
+int cb_in_step_open(cb_model *m, struct ranks *team, int both)
 {
     pthread_mutexattr_t nests;
     struct in_step *x;
+    enum split how;
 
     if (cb_ranks_n(team) == 1)
         return CB_OK;
-    TRY(check_alike(m, team));
+    how = split_of(m, both);
+    TRY(check_alike(m, team, how));
     if (!(x = cb_calloc(1, sizeof *x)))
         return CB_ENOMEM;
     x->team = team;
-    x->how = split_of(m);
+    x->how = how;
     pthread_mutexattr_init(&nests);
     pthread_mutexattr_settype(&nests, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&x->lock, &nests);
@@ -244,17 +248,22 @@ static int agree(struct in_step *x, const struct cb_session *s, int err)
 static int split_context(struct in_step *x, struct cb_session *s)
 {
     char *deals = cb_calloc((size_t)s->model->hp.n_layer, 1);
-    int err = deals ? cb_split_check(&s->attention, deals) : CB_ENOMEM;
+    const int works = x->how == SPLIT_CONTEXT; /* else products need all ranks' rows */
+    int err = deals ? CB_OK : CB_ENOMEM;
 
+    if (!err && works)
+        err = cb_split_check(&s->attention, deals);
+    else if (!err)
+        cb_split_deals(&s->attention, deals);
     if (!err)
-        err = cb_context_split_open(&s->attention, x->team, deals);
+        err = cb_context_split_open(&s->attention, x->team, deals, works);
     free(deals);
     return err;
 }
 
 static int join(struct in_step *x, struct cb_session *s)
 {
-    if (x->how == SPLIT_CONTEXT)
+    if (x->how == SPLIT_CONTEXT || x->how == SPLIT_BOTH)
         TRY(split_context(x, s));
     TRY(cb_grow(&x->at, &x->cap, (size_t)x->n_id + 1, sizeof(struct cb_session *)));
     s->step_id = x->n_id;
@@ -295,7 +304,7 @@ int cb_in_step_alone(const struct cb_session *s, const char *what)
 
 int cb_in_step_reads_logits(const struct cb_session *s)
 {
-    return !s->in_step || s->in_step->how == SPLIT_TENSOR || !cb_ranks_me(s->in_step->team);
+    return !s->in_step || cb_split_rows_is(s->dev) || !cb_ranks_me(s->in_step->team);
 }
 
 int cb_in_step_has_bank(const struct cb_session *s)
@@ -311,10 +320,10 @@ int cb_in_step_leads(const struct cb_session *s)
 int cb_in_step_begin_prompt(const struct cb_session *s, const int32_t *tokens, int n)
 {
     const struct cb_prefill *how = &s->how;
-    struct order_prompt o = { s->goes_on    ? GIVES_NOTHING
-                              : how->logits ? GIVES_LOGITS
-                              : how->states ? GIVES_STATES
-                                            : GIVES_LAST,
+    struct order_prompt o = { s->partial_prompt ? GIVES_NOTHING
+                              : how->logits     ? GIVES_LOGITS
+                              : how->states     ? GIVES_STATES
+                                                : GIVES_LAST,
                               how->logits_from };
     struct buf b = { 0 };
     int err;

@@ -32,10 +32,10 @@ enum verb {
 
 /* Call on every rank of the team, which outlives the model, when the model is open and has no
  * sessions. From now on its calls are made in step: where its matrices are split
- * (cb_model_open_over), each rank has the whole context; else the context is dealt out. Fails on
- * all ranks, with the same message, where they differ in version or model. A team of one changes
- * nothing. */
-int cb_in_step_open(cb_model *m, struct ranks *team);
+ * (cb_model_open_over), each rank has the whole context, unless `both` is 1; else the context is
+ * dealt out. Fails on all ranks, with the same message, where they differ in version or model. A
+ * team of one changes nothing. */
+int cb_in_step_open(cb_model *m, struct ranks *team, int both);
 /* Call when the model has no sessions, before it is closed. NULL is allowed. */
 void cb_in_step_close(cb_model *m);
 

@@ -19,8 +19,8 @@ struct order {
 struct cb_session;
 
 /* What is dealt out: of a session its context, or of a model the rows of its matrices, or its
- * layers */
-enum split { SPLIT_CONTEXT, SPLIT_TENSOR, SPLIT_LAYERS };
+ * layers; or the context and the rows */
+enum split { SPLIT_CONTEXT, SPLIT_TENSOR, SPLIT_LAYERS, SPLIT_BOTH };
 
 /* A model whose calls are made on several ranks */
 struct in_step {

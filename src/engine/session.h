@@ -99,11 +99,11 @@ struct cb_session {
     struct mapped_files *mapped;
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */
-    struct in_step *in_step;            /* in_step.h: the model's; NULL: this process is alone */
-    int step_id;                        /* of the session, the same on every rank */
-    int goes_on;                        /* 1: more of the prompt follows: its output is not read */
-    int stop;                           /* 1: the caller wants the prompt in progress stopped */
-    int prompt_from;                    /* tokens fed when the prompt in progress began */
+    struct in_step *in_step; /* in_step.h: the model's; NULL: this process is alone */
+    int step_id;             /* of the session, the same on every rank */
+    int partial_prompt;      /* 1: more of the prompt follows, so that its output is not read */
+    int stop;                /* 1: the caller wants the prompt in progress stopped */
+    int prompt_from;         /* tokens fed when the prompt in progress began */
     const struct cb_model *same_tokens; /* whose tokens were found to be this model's, or NULL */
     int busy; /* 1 while a call computes: any call made then comes from a callback */
     struct device_traffic traffic[2]; /* before and after the last decoded token; equal: none yet */

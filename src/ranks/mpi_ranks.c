@@ -22,7 +22,7 @@ struct ranks {
     MPI_Comm comm, of_pulse;
     int me, n;
     char (*host)[RANKS_HOST]; /* [n] */
-    double call_s, delay_s;
+    double call_s, delay_s, byte_s;
     struct pulse *pulse; /* NULL: alone */
     struct ranks_traffic traffic;
     int64_t begun; /* calls of all ranks */
@@ -129,9 +129,10 @@ int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle)
     return code ? mpi_failed("tell", code) : done(r, &q, idle);
 }
 
-static void delay(const struct ranks *r)
+/* As long as a message with `bytes` of each rank would take more on a slower network */
+static void delay(const struct ranks *r, size_t bytes)
 {
-    const double s = r->delay_s;
+    const double s = r->delay_s + r->byte_s * (double)bytes * (r->n - 1);
     const struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
 
     if (s > 0)
@@ -150,7 +151,7 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     TRY(begin(r, bytes));
     code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, r->comm, &q);
     TRY(code ? mpi_failed("share", code) : done(r, &q, 0));
-    delay(r);
+    delay(r, bytes);
     return CB_OK;
 }
 
@@ -218,6 +219,7 @@ static int open_team(struct ranks *r, const struct ranks_params *p)
     MPI_Comm_rank(r->comm, &r->me);
     MPI_Comm_size(r->comm, &r->n);
     r->delay_s = p->delay_s;
+    r->byte_s = p->byte_s;
     r->call_s = p->call_s > 0 ? p->call_s : CALL_S;
     of_pulse.life_s = p->life_s > 0 ? p->life_s : LIFE_S;
     if (r->n > RANKS_MOST)

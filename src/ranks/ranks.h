@@ -16,6 +16,7 @@ enum { RANKS_MOST = 1024, RANKS_HOST = 64 };
 struct ranks_params {
     double call_s;  /* a call that waits longer has failed; 0: 60 */
     double delay_s; /* each message of all ranks takes so much longer: for tests */
+    double byte_s;  /* and so much more for each byte that comes from another rank */
     double life_s;  /* a rank that gives no sign of life for longer is lost; 0: 3 */
     /* Called by a thread of the team when `rank` is lost: the caller's own thread may compute, or
      * wait for a user. NULL: only calls fail. */

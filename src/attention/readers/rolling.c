@@ -164,7 +164,7 @@ static int claims(const struct claim *c)
 const struct reader cb_reader_rolling = {
     .name = "at rolling positions",
     .traits = READ_DENSE | READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS |
-              READ_BY_PARTS,
+              READ_BY_PARTS | READ_FIRST,
     .claims = claims,
     .stored = stored,
     .parts = parts,

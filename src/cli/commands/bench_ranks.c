@@ -20,11 +20,12 @@
 #include "engine/in_step.h"
 
 enum {
-    PINGS = 200,      /* messages that are timed */
-    LARGE = 1 << 20,  /* bytes of a large one */
-    WARM = 4,         /* tokens before those that are timed */
-    TOKENS = 12,      /* a measurement */
-    LEAST_DEPTH = 512 /* of the first one; the others are 9 and 17 times as deep */
+    PINGS = 200,       /* messages that are timed, at most */
+    FEWEST = 3,        /* and at least, where they take longer than PING_S */
+    LARGE = 128 << 10, /* bytes of a large one */
+    WARM = 4,          /* tokens before those that are timed */
+    TOKENS = 12,       /* a measurement */
+    LEAST_DEPTH = 512  /* of the first one; the others are 9 and 17 times as deep */
 };
 
 struct time_model {
@@ -52,10 +53,18 @@ static double token_s(const struct time_model *m, int n_rank, double n_ctx)
 
 /* ---- measuring ---- */
 
-static int ping(cb_session *s, size_t bytes, int n, double *out)
+static const double PING_S = 1; /* for all messages of a size, about */
+
+/* Seconds of a message: the mean of as many as a first one gives time for */
+static int ping(cb_session *s, size_t bytes, double *out)
 {
     double start;
+    int n;
 
+    TRY(cb_session_ping(s, bytes, 1));
+    start = cb_now_s();
+    TRY(cb_session_ping(s, bytes, 1));
+    n = (int)fmin(PINGS, fmax(FEWEST, PING_S / fmax(1e-9, cb_now_s() - start)));
     TRY(cb_session_ping(s, bytes, n / 4 + 1));
     start = cb_now_s();
     TRY(cb_session_ping(s, bytes, n));
@@ -68,10 +77,12 @@ static int measure_messages(cb_session *s, int n_rank, struct time_model *m)
 {
     double small, large;
 
-    TRY(ping(s, m->bytes < 256 ? (size_t)m->bytes : 256, PINGS, &small));
-    TRY(ping(s, LARGE, PINGS / 10, &large));
-    m->alpha = small / steps_of(n_rank);
-    m->beta = fmax(0, (large - small) / ((double)LARGE * (n_rank - 1)));
+    const size_t few = m->bytes < 256 ? (size_t)m->bytes : 256;
+
+    TRY(ping(s, few, &small));
+    TRY(ping(s, LARGE, &large));
+    m->beta = fmax(0, (large - small) / ((double)(LARGE - few) * (n_rank - 1)));
+    m->alpha = fmax(0, small - m->beta * (double)few * (n_rank - 1)) / steps_of(n_rank);
     return CB_OK;
 }
 

@@ -595,11 +595,12 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "remember, from which a shortened conversation continues (K, M, G: powers of "
                 "1024); 0: none" },
     [ARG_SPLIT] = { "split", .takes = TAKES_CHOICE, .unit = "HOW",
-        .choices = "context tensor layers", .sets = SET_ENGINE,
+        .choices = "context tensor layers tensor+context", .sets = SET_ENGINE,
         .text = "under mpirun: one model over the processes of the job (see ctxbank-mpi(7)); "
                 "context: each process holds a share of the context and computes a share of the "
                 "prompt; tensor: each holds a share of the weights; layers: each holds a range of "
-                "the layers, with their weights and their part of the context" },
+                "the layers, with their weights and their part of the context; tensor+context: "
+                "each holds a share of the weights and of the context" },
     [ARG_CHUNK] = { "chunk", .alias = "-ub --ubatch-size", .takes = TAKES_INT, .env = 1,
         .unit = "TOKENS", .min = 1, .max = 1 << 20, .sets = SET_ENGINE,
         .text = "prompt tokens processed together (default: chosen by the engine)" },
