@@ -19,22 +19,23 @@ enum { SHORTEST = 256, LONGEST = 2048, STEPS = 32 };
 
 /* Paces: bench/RESULTS.md, "Stored forms of keys and values". */
 const struct auto_setting cb_auto_settings[AUTO_SETTINGS] = {
-    { "full", NULL, 1, 0 },
-    { "full", "q8_0", 1.6, 0 },
-    { "full", "kivi4", 2.6, 0 },
-    { "full", "kivi2", 4, 0 },
-    { "sieve:budget=auto,miss=0.02", NULL, 1, 0.1 },
-    { "sieve:budget=auto,miss=0.05", NULL, 1, 0.1 },
-    { "sieve:budget=auto,miss=0.1", NULL, 1, 0.1 },
-    { "sieve:budget=auto,miss=0.1,bits=4", NULL, 1, 0.15 },
-    { "sieve:budget=auto,miss=0.2,bits=4", NULL, 1, 0.15 },
-    { "snapkv:budget=0.5", NULL, 1, 0 },
-    { "snapkv:budget=0.25", NULL, 1, 0 },
-    { "snapkv:budget=0.5", "kivi4", 2.6, 0 },
-    { "kvzip:budget=0.5", NULL, 1, 0 },
-    { "kvzip:budget=0.25", NULL, 1, 0 },
-    { "streamingllm:budget=0.5", NULL, 1, 0 },
-    { "streamingllm:budget=0.25", NULL, 1, 0 },
+    { "full", NULL, NULL, 1, 0 },
+    { "full", "q8_0", "q8_0", 1.6, 0 },
+    { "full", "kivi4", "kivi4", 2.6, 0 },
+    { "full", "kivi4", "kivi2", 3.2, 0 },
+    { "full", "kivi2", "kivi2", 4, 0 },
+    { "sieve:budget=auto,miss=0.02", NULL, NULL, 1, 0.1 },
+    { "sieve:budget=auto,miss=0.05", NULL, NULL, 1, 0.1 },
+    { "sieve:budget=auto,miss=0.1", NULL, NULL, 1, 0.1 },
+    { "sieve:budget=auto,miss=0.1,bits=4", NULL, NULL, 1, 0.15 },
+    { "sieve:budget=auto,miss=0.2,bits=4", NULL, NULL, 1, 0.15 },
+    { "snapkv:budget=0.5", NULL, NULL, 1, 0 },
+    { "snapkv:budget=0.25", NULL, NULL, 1, 0 },
+    { "snapkv:budget=0.5", "kivi4", "kivi4", 2.6, 0 },
+    { "kvzip:budget=0.5", NULL, NULL, 1, 0 },
+    { "kvzip:budget=0.25", NULL, NULL, 1, 0 },
+    { "streamingllm:budget=0.5", NULL, NULL, 1, 0 },
+    { "streamingllm:budget=0.25", NULL, NULL, 1, 0 },
 };
 
 struct measure {
@@ -42,8 +43,9 @@ struct measure {
     const char *text;
     struct haystack hay;
     const struct cb_prefill *how;
-    const char *policy[AUTO_SETTINGS], *type[AUTO_SETTINGS]; /* [n] those that the model can have */
-    int index[AUTO_SETTINGS];                                /* [n] in the table of settings */
+    /* [n] those that the model can have */
+    const char *policy[AUTO_SETTINGS], *type_k[AUTO_SETTINGS], *type_v[AUTO_SETTINGS];
+    int index[AUTO_SETTINGS]; /* [n] in the table of settings */
     int n;
     struct auto_table *out;
 };
@@ -53,7 +55,7 @@ static int find_settings(struct measure *x, int n_ctx)
     for (int i = 0; i < AUTO_SETTINGS; i++) {
         const struct auto_setting *y = &cb_auto_settings[i];
         const struct cb_session_params p = {
-            .n_ctx = n_ctx, .policy = y->policy, .type_k = y->type, .type_v = y->type
+            .n_ctx = n_ctx, .policy = y->policy, .type_k = y->type_k, .type_v = y->type_v
         };
         cb_session *s;
         const int rc = cb_session_open(x->model, &p, &s);
@@ -64,7 +66,8 @@ static int find_settings(struct measure *x, int n_ctx)
         if (rc)
             continue;
         x->policy[x->n] = y->policy;
-        x->type[x->n] = y->type;
+        x->type_k[x->n] = y->type_k;
+        x->type_v[x->n] = y->type_v;
         x->index[x->n++] = i;
     }
     return CB_OK;
@@ -121,7 +124,8 @@ static int measure_length(struct measure *x, int length, int n_needle)
     struct verdict of[AUTO_SETTINGS] = { 0 };
     struct trial t = { .model = x->model,
                        .policy = x->policy,
-                       .type = x->type,
+                       .type_k = x->type_k,
+                       .type_v = x->type_v,
                        .n = x->n,
                        .n_ctx = length + TRIAL_STEPS,
                        .how = x->how,
@@ -198,6 +202,11 @@ double cb_auto_time(const struct auto_table *t, int i, int n, double kept)
 
 /* ---- as JSON ---- */
 
+static const char *named(const char *type)
+{
+    return type ? type : "f16";
+}
+
 json_t *cb_auto_to_json(const struct auto_table *t)
 {
     json_t *rows = json_array(), *lengths = json_array();
@@ -212,10 +221,9 @@ json_t *cb_auto_to_json(const struct auto_table *t)
             cb_json_add(&at, json_pack("{s:o, s:f, s:f, s:i}", "kl", cb_json_real(c->kl), "kept",
                                        c->kept, "read", c->read, "needles", c->held));
         }
-        cb_json_add(&rows,
-                    json_pack("{s:s, s:s, s:o}", "policy", cb_auto_settings[i].policy, "type",
-                              cb_auto_settings[i].type ? cb_auto_settings[i].type : "f16", "at",
-                              at));
+        cb_json_add(&rows, json_pack("{s:s, s:s, s:s, s:o}", "policy", cb_auto_settings[i].policy,
+                                     "type_k", named(cb_auto_settings[i].type_k), "type_v",
+                                     named(cb_auto_settings[i].type_v), "at", at));
     }
     return json_pack("{s:i, s:f, s:o, s:o}", "version", 1, "seconds", t->seconds, "lengths",
                      lengths, "settings", rows);
@@ -225,10 +233,12 @@ static int read_setting(const json_t *row, struct auto_table *t, int i)
 {
     const struct auto_setting *y = &cb_auto_settings[i];
     const char *policy = json_string_value(json_object_get(row, "policy"));
-    const char *type = json_string_value(json_object_get(row, "type"));
+    const char *type_k = json_string_value(json_object_get(row, "type_k"));
+    const char *type_v = json_string_value(json_object_get(row, "type_v"));
     const json_t *at = json_object_get(row, "at");
 
-    if (!policy || !type || strcmp(policy, y->policy) || strcmp(type, y->type ? y->type : "f16"))
+    if (!policy || !type_k || !type_v || strcmp(policy, y->policy) ||
+        strcmp(type_k, named(y->type_k)) || strcmp(type_v, named(y->type_v)))
         return CB_EFORMAT;
     t->has[i] = json_array_size(at) > 0;
     for (int k = 0; k < t->n_length && t->has[i]; k++) {

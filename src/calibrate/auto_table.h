@@ -10,12 +10,12 @@
 
 struct auto_setting {
     const char *policy;
-    const char *type; /* of keys and values; NULL: f16 */
-    double pace;      /* time of attention to a byte of that type, f16: 1 */
-    double search;    /* time of choosing what is read / that of full attention; 0: all is read */
+    const char *type_k, *type_v; /* NULL: f16, both */
+    double pace;                 /* time of attention to a byte of these types, f16: 1 */
+    double search; /* time of choosing what is read / that of full attention; 0: all is read */
 };
 
-enum { AUTO_SETTINGS = 16, AUTO_LENGTHS = 3 };
+enum { AUTO_SETTINGS = 17, AUTO_LENGTHS = 3 };
 
 extern const struct auto_setting cb_auto_settings[AUTO_SETTINGS];
 

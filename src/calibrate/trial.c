@@ -71,10 +71,10 @@ static int open_full(const struct trial *t, cb_session **out)
 
 static int open_one(const struct trial *t, int i, cb_session **out)
 {
-    const char *type = t->type ? t->type[i] : NULL;
-    const struct cb_session_params p = {
-        .n_ctx = t->n_ctx, .policy = t->policy[i], .type_k = type, .type_v = type
-    };
+    const struct cb_session_params p = { .n_ctx = t->n_ctx,
+                                         .policy = t->policy[i],
+                                         .type_k = t->type_k ? t->type_k[i] : NULL,
+                                         .type_v = t->type_v ? t->type_v[i] : NULL };
     return cb_session_open(t->model, &p, out);
 }
 

@@ -18,8 +18,8 @@ struct verdict {
 
 struct trial {
     cb_model *model;
-    const char *const *policy; /* [n] */
-    const char *const *type;   /* [n] of keys and values, NULL: f16; or NULL: all are f16 */
+    const char *const *policy;                 /* [n] */
+    const char *const *type_k, *const *type_v; /* [n] NULL: f16; or both NULL: all are f16 */
     int n, n_ctx;
     const struct cb_prefill *how; /* callback that can stop the trial; or NULL */
     struct verdict *of;           /* [n] owned and zeroed by the caller */

@@ -195,8 +195,10 @@ static struct cb_session_params params_of(const struct cb_session_params *base, 
     struct cb_session_params p = *base;
 
     p.policy = cb_auto_settings[i].policy;
-    if (cb_auto_settings[i].type)
-        p.type_k = p.type_v = cb_auto_settings[i].type;
+    if (cb_auto_settings[i].type_k) {
+        p.type_k = cb_auto_settings[i].type_k;
+        p.type_v = cb_auto_settings[i].type_v;
+    }
     return p;
 }
 
@@ -239,25 +241,27 @@ static int is_better(const struct candidate *a, const struct candidate *b, doubl
 static int is_allowed(const struct opts *o, int i)
 {
     const int typed = cb_opt_set(o, ARG_TYPE_K) || cb_opt_set(o, ARG_TYPE_V);
-    return !cb_auto_settings[i].type || !typed;
+    return !cb_auto_settings[i].type_k || !typed;
 }
 
 static void note_choice(const struct auto_table *t, const struct candidate *c, int n_ctx,
                         const struct cb_memory *full, const struct limits *limit)
 {
     const struct auto_setting *y = &cb_auto_settings[c->i];
+    char types[64] = "";
     int n_needle = 0;
 
+    if (y->type_k)
+        snprintf(types, sizeof types, ", keys %s, values %s", y->type_k, y->type_v);
     for (int k = 0; k < t->n_length; k++)
         n_needle += t->n_right[k];
-    cb_log_note("auto: %s%s%s for %d tokens: at most %.0f %% of the full cache's bytes, attention "
-                "takes about %.0f %% of its time; measured at %d to %d tokens: KL %.4f, %d of %d "
-                "needles%s",
-                y->policy, y->type ? ", keys and values " : "", y->type ? y->type : "", n_ctx,
-                100 * (double)c->bytes / (double)full->kv_bytes, 100 * c->time, t->length[0],
-                t->length[t->n_length - 1], c->kl, n_needle - c->missed, n_needle,
-                c->loss <= limit->loss ? ""
-                                       : "; nothing within the limits loses as little as asked");
+    cb_log_note(
+        "auto: %s%s for %d tokens: at most %.0f %% of the full cache's bytes, attention "
+        "takes about %.0f %% of its time; measured at %d to %d tokens: KL %.4f, %d of %d "
+        "needles%s",
+        y->policy, types, n_ctx, 100 * (double)c->bytes / (double)full->kv_bytes, 100 * c->time,
+        t->length[0], t->length[t->n_length - 1], c->kl, n_needle - c->missed, n_needle,
+        c->loss <= limit->loss ? "" : "; nothing within the limits loses as little as asked");
 }
 
 /* Many contexts may follow each other: 1: the user has not been told of this choice */
