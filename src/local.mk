@@ -310,6 +310,7 @@ libcore_la_SOURCES += \
 	src/engine/in_step.c src/engine/in_step.h \
 	src/engine/layer_ring.c src/engine/layer_ring.h \
 	src/engine/session_open.c \
+	src/engine/expanded_latents.c src/engine/expanded_latents.h \
 	src/engine/latent_rows.c src/engine/latent_rows.h \
 	src/engine/selector_rows.c src/engine/selector_rows.h \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \

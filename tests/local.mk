@@ -85,6 +85,7 @@ check_programs = \
 	tests/unit/check_parting \
 	tests/unit/check_states \
 	tests/unit/check_latent \
+	tests/unit/check_expanded \
 	tests/unit/check_selected_pages \
 	tests/unit/check_selector \
 	tests/ops/check_kivi_opencl \
@@ -366,6 +367,9 @@ tests_unit_check_constraint_LDFLAGS = $(check_ldflags)
 tests_unit_check_latent_SOURCES = tests/unit/check_latent.c
 tests_unit_check_latent_CFLAGS = $(check_cflags)
 tests_unit_check_latent_LDFLAGS = $(check_ldflags)
+tests_unit_check_expanded_SOURCES = tests/unit/check_expanded.c
+tests_unit_check_expanded_CFLAGS = $(check_cflags)
+tests_unit_check_expanded_LDFLAGS = $(check_ldflags)
 tests_unit_check_selected_pages_SOURCES = tests/unit/check_selected_pages.c
 tests_unit_check_selected_pages_CFLAGS = $(check_cflags)
 tests_unit_check_selected_pages_LDFLAGS = $(check_ldflags)

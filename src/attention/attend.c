@@ -305,6 +305,24 @@ int cb_attend(struct attention_call *call, int n)
     return CB_OK;
 }
 
+int cb_attend_reads_all(const struct attention *a, int l)
+{
+    const struct layer *y = &a->model->layer[l];
+    const int looks = cb_scores_wanted(a, l, 1) || a->by_repeat || a->repeats || a->repeated.to;
+
+    return cb_reader_has(a, l, READ_PLAIN) && !cb_prefill_is(a) && !looks && !a->n_follower &&
+           !a->leader && !a->split && !cb_attend_forgets(a, l) && !cb_prefill_drops_every(a, l) &&
+           !a->plan[l].window && !y->kv_back && !y->sinks;
+}
+
+int cb_attend_store(const struct attention_call *call)
+{
+    TRY(append(call->a, &call->c));
+    call->a->has_scores = 0;
+    cb_parts_count_all(call);
+    return CB_OK;
+}
+
 /* Does layer l wait for the end of a prompt? */
 static int is_late(const struct attention *a, int l)
 {

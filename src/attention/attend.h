@@ -81,6 +81,11 @@ int cb_attend_take_back(struct attention *a, int n);
 /* Attention of a chunk of each of n <= ATTENTION_CALLS sessions: stores its keys and values,
  * attends with its queries -> out. */
 int cb_attend(struct attention_call *call, int n);
+/* 1: a prompt reads all rows of layer l as they are stored, and nobody looks at its queries */
+int cb_attend_reads_all(const struct attention *a, int l);
+/* Stores what a prompt's chunk brings; the caller attends to all of it himself, and nobody scores.
+ */
+int cb_attend_store(const struct attention_call *call);
 /* Does layer l want guesses of its queries before a decoded token attends? Then call the second for
  * token i of those that are decoded together; q[n_head][hd], rotated. */
 int cb_attend_wants_guess(const struct attention *a, int l);

@@ -359,6 +359,15 @@ static void count_all_pairs(const struct attention_call *call)
             (uint64_t)a->model->hp.n_head * (uint64_t)(window && window <= i ? window : i + 1);
 }
 
+void cb_parts_count_all(const struct attention_call *call)
+{
+    struct bank *b = call->a->bank;
+    const uint64_t had = b->pairs_all;
+
+    count_all_pairs(call);
+    b->pairs_read += b->pairs_all - had;
+}
+
 /* After part i of layer l is attended to */
 static void count_read(struct attention *a, int l, int i)
 {

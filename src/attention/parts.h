@@ -67,5 +67,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
  * share one loop of the device. What other ranks read is joined (context_split.h). Adds the bytes
  * that a decoded token reads to the bank's count. */
 int cb_parts_attend(struct attention_call *call, int n);
+/* Counts the pairs of a call whose queries read all rows without parts. */
+void cb_parts_count_all(const struct attention_call *call);
 
 #endif

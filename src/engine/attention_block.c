@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "compressed_rows.h"
+#include "expanded_latents.h"
 #include "latent_rows.h"
 #include "norm_rows.h"
 #include "product.h"
@@ -102,30 +103,31 @@ static void scale_queries_by_position(const struct rows *r, const struct layer *
 }
 
 /* Queries or keys x[n_tok][n_head][hd] of a layer as they are stored: normed and rotated */
-static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int stride,
-                   const struct norm *of_heads)
+static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int hd,
+                   int stride, const struct norm *of_heads)
 {
     struct cb_session *s = r->s[0];
     const int n = r->n_tok, late = s->model->arch->has & NORMS_ROTATED;
 
     if (of_heads->w && !late)
-        cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+        cb_norm_rows(s, of_heads, x, n_head * hd / of_heads->n, n, stride, x, stride);
     if (y->rope >= 0) {
-        const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? y->hd - n_rot : 0;
-        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head, y->hd, stride, n_rot,
+        const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? hd - n_rot : 0;
+        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head, hd, stride, n_rot,
                           r->cs[y->rope]);
     }
     if (of_heads->w && late)
-        cb_norm_rows(s, of_heads, x, n_head * y->hd / of_heads->n, n, stride, x, stride);
+        cb_norm_rows(s, of_heads, x, n_head * hd / of_heads->n, n, stride, x, stride);
     if (y->rope >= 0 && y->rotated_norm.w)
         cb_norm_rows(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
 }
 
-static void rotate_queries(const struct rows *r, const struct layer *y, float *q, int stride)
+static void rotate_queries(const struct rows *r, const struct layer *y, float *q, int hd,
+                           int stride)
 {
     const struct hparams *hp = &r->s[0]->model->hp;
 
-    rotate(r, y, q, hp->n_head, stride, &y->q_norm);
+    rotate(r, y, q, hp->n_head, hd, stride, &y->q_norm);
     if (hp->temperature.scale > 0)
         scale_queries_by_position(r, y, q, stride);
 }
@@ -177,7 +179,7 @@ void cb_attention_guess(const struct rows *r, int l, const float *in)
         gated_queries(r, y, in, s->act_bits, s->w.qkv, nq, NULL);
     else
         cb_product(s, &mm, 1, in, r->n_tok);
-    rotate_queries(r, y, s->w.qkv, nq);
+    rotate_queries(r, y, s->w.qkv, y->hd, nq);
     for (int i = 0; i < r->n_tok; i++) {
         struct attention *a = r->a[r->n > 1 ? i : 0];
         if (cb_attend_wants_guess(a, l))
@@ -225,25 +227,27 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
     const int stride = nq + 2 * nkv, first = cb_queries_have_gates(y);
     const enum index_part index = index_part(r, l);
+    const int expanded = y->latent ? cb_expanded_begin(r, l) : 0;
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
                              { &y->v, y->v_bias, v, stride, 0, bits } };
     const struct mm of_gate = { &y->gate, NULL, gates(s, y), nq, 0, bits };
 
+    TRY(expanded);
     if (first)
         gated_queries(r, y, in, bits, q, stride, gates(s, y));
     else if (y->gated)
         cb_product(s, &of_gate, 1, in, n);
     if (y->latent)
-        cb_latent_rows(s, y, in, n, bits, index);
+        cb_latent_rows(s, y, in, n, bits, index, expanded);
     else if (index)
         cb_selector_rows(s, y, in, n, bits, index);
     if (y->compressed)
         TRY(cb_compressed_rows(s, y, in, r->cs[y->rope], n, bits));
     else if (!y->latent)
         cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
-    rotate_queries(r, y, q, stride);
+    rotate_queries(r, y, q, expanded ? cb_expanded_hd(hp) : y->hd, stride);
     if (index)
         rotate_index(r, y, index);
     if (!y->kv_back) {
@@ -252,7 +256,11 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
                                 (size_t)stride * sizeof *k, (size_t)nkv * sizeof *v, n);
         if (y->v_norm.w)
             cb_norm_rows(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
-        rotate(r, y, k, y->n_kv, stride, &y->k_norm);
+        rotate(r, y, k, y->n_kv, y->hd, stride, &y->k_norm);
+    }
+    if (expanded) {
+        const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
+        return cb_expanded_attend(r, &call, bits);
     }
     return attend(r, l, w->qkv, w->att);
 }
@@ -273,7 +281,10 @@ static const float *gated(const struct rows *r, const struct layer *y, const flo
 const float *cb_attention_values(const struct rows *r, const struct layer *y, int bits)
 {
     struct cb_session *s = r->s[0];
+    const float *values;
 
+    if (y->latent && (values = cb_expanded_values(s, r->n_tok)))
+        return values;
     if (y->latent)
         return cb_latent_values(s, y->latent, r->n_tok, bits);
     return y->compressed ? cb_compressed_values(s, y, r->cs[y->rope], r->n_tok, bits)

@@ -9,6 +9,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "expanded_latents.h"
 #include "in_step.h"
 #include "layer_ahead.h"
 #include "layer_pass.h"
@@ -194,6 +195,7 @@ static int finish(struct cb_session *s, const struct cb_prefill *how)
     const int n = s->bank.n_feed, all = how && (how->logits || how->states);
     const int wanted = all ? n : s->partial_prompt && !s->bank.decoding ? 0 : 1; /* last rows */
 
+    cb_expanded_close(s);
     if (s->model->mtp_of) { /* the drafter looks at its state */
         TRY(cb_device_wait(s->dev));
         fed(s, n);

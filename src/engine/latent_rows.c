@@ -51,8 +51,21 @@ static void queries(struct cb_session *s, const struct layer *y, const float *in
     cb_product(s, &all, 1, x->q_low.raw ? w->latent : in, n);
 }
 
+/* Numbers from..from+m-1 of each head's query, as queries() leaves them -> y, whose heads are
+ * `head` numbers apart */
+static void take_heads(struct cb_session *s, int n, int from, int m, float *y, int head, int stride)
+{
+    const struct hparams *hp = &s->model->hp;
+    const int each = hp->latent.key + hp->n_rot;
+
+    for (int h = 0; h < hp->n_head; h++)
+        cb_device_copy_rows(s->dev, y + h * head, (size_t)stride * sizeof *y,
+                            s->w.att + h * each + from, (size_t)(hp->n_head * each) * sizeof *y,
+                            (size_t)m * sizeof *y, n);
+}
+
 void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits,
-                    enum index_part index)
+                    enum index_part index, int expanded)
 {
     const struct hparams *hp = &s->model->hp;
     const struct latent *x = y->latent;
@@ -68,12 +81,12 @@ void cb_latent_rows(struct cb_session *s, const struct layer *y, const float *in
     queries(s, y, in, n, bits);
     if (index) /* before w.latent is work space */
         cb_selector_rows(s, y, in, n, bits, index);
-    multiply(s, x->absorb, (struct of_heads){ s->w.att, each, hp->n_head * each },
-             (struct of_heads){ q + n_rot, hd, stride }, n, bits);
-    for (int h = 0; h < hp->n_head; h++)
-        cb_device_copy_rows(s->dev, q + h * hd, (size_t)stride * sizeof *q,
-                            s->w.att + h * each + key, (size_t)(hp->n_head * each) * sizeof *q,
-                            (size_t)n_rot * sizeof *q, n);
+    if (expanded)
+        take_heads(s, n, 0, key, q + n_rot, each, stride);
+    else
+        multiply(s, x->absorb, (struct of_heads){ s->w.att, each, hp->n_head * each },
+                 (struct of_heads){ q + n_rot, hd, stride }, n, bits);
+    take_heads(s, n, key, n_rot, q, expanded ? each : hd, stride);
 }
 
 const float *cb_latent_values(struct cb_session *s, const struct latent *x, int n, int bits)

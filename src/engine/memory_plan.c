@@ -4,6 +4,7 @@
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "expanded_latents.h"
 #include "layer_ahead.h"
 #include "model/head_prune.h"
 #include "mtp_drafter.h"
@@ -54,7 +55,8 @@ static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, i
 
     return s->w.bytes + s->device_bytes +
            (uint64_t)(more * (int64_t)(cb_session_tok_floats(s) * sizeof(float))) +
-           cb_attention_bytes(&s->attention, n_feed, n_most, n_kept);
+           cb_attention_bytes(&s->attention, n_feed, n_most, n_kept) +
+           cb_expanded_bytes(s, n_feed, n_most);
 }
 
 /* How the working set is shared out in a prompt of n_prompt tokens, whose longest feed has n_feed.

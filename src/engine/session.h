@@ -32,11 +32,12 @@ struct work {
                        NULL */
     float *back;    /* [chunk][n_rot/2][2] of rotations back, or NULL */
     float *low;     /* [chunk][max_rank] of adapters */
-    float *add;     /* [chunk][n_embd] what a block adds, where it does not add it itself */
-    float *join;    /* [chunk][2 n_embd] what a head for later tokens joins, or NULL */
-    float *beside;  /* [chunk][n_embd] of a dense network beside experts, or NULL */
-    float *told;    /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
-    int32_t *id;    /* [cap_tok] tokens, where layers are told of them; or NULL */
+    struct expanded_latents *expanded; /* of long prompts, or NULL */
+    float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
+    float *join;       /* [chunk][2 n_embd] what a head for later tokens joins, or NULL */
+    float *beside;     /* [chunk][n_embd] of a dense network beside experts, or NULL */
+    float *told;       /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
+    int32_t *id;       /* [cap_tok] tokens, where layers are told of them; or NULL */
     float *query_gate; /* [2][chunk][n_head * hd] queries and gates as files have them, then the
                           gates alone; NULL: attention has no gates */
     struct moe_work moe;

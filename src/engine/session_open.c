@@ -6,6 +6,7 @@
 #include "bank/mapped_files.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "expanded_latents.h"
 #include "in_step.h"
 #include "prompt_repeat.h"
 #include "session.h"
@@ -248,6 +249,7 @@ static void close_here(cb_session *s)
     cb_policy_close(s->policy);
     cb_mapped_files_close(s->mapped);
     cb_bank_close(&s->bank);
+    cb_expanded_close(s);
     cb_session_work_close(s->dev, &s->w);
     if (locked)
         cb_device_unlock(s->dev);
