@@ -9,8 +9,10 @@
 void cb_tiles_show(int show);
 int cb_tiles_shown(void);
 
-enum tiles_fault { TILES_SOUND, TILES_REFUSED, TILES_WRONG };
-/* From now on the system refuses tiles, or every 1000th product is wrong in its last bit. */
+enum tiles_fault { TILES_SOUND, TILES_REFUSED, TILES_WRONG, TILES_WRONG_BATCH };
+/* From now on the system refuses tiles, or every 1000th product, or product of a batch, is wrong in
+ * its last bit. */
 void cb_tiles_fail(enum tiles_fault f);
+int cb_tiles_tried(void); /* calls of kernels with tiles so far */
 
 #endif

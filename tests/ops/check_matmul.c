@@ -7,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config.h"
 #include "ctxbank.h"
 #include "kit/blocks.h"
 #include "kit/guard.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
+#include "kit/tiles.h"
 #include "par/affinity.h"
 
 enum { PAD = 5 };
@@ -573,6 +575,36 @@ START_TEST(batches)
 END_TEST
 
 /* Libraries instead of our kernels: unrounded activations. */
+#ifdef HAVE_ISA_AMX
+/* Tiles multiply batches from 4 tokens on, of 16 and of 8 bits. */
+START_TEST(batches_take_tiles)
+{
+    enum { IN = 512, OUT = 64, TOK = 16 };
+    struct device *d = cb_isa_open(ISA_AMX, 1);
+    float *x = random_x(TOK, IN), *y = alloc(TOK * OUT, sizeof *y);
+    struct weight w;
+
+    if (d) {
+        random_weight(&w, DT_Q4_K, IN, OUT);
+        ck_assert_int_eq(d->ops->load(d, &w), 0);
+        ck_assert_int_ge(d->ops->reserve(d, TOK, IN, OUT, 1, 64, 1), 0);
+        for (int n = 1; n <= TOK; n++)
+            for (int bits = 8; bits <= 16; bits += 8) {
+                const struct mm m = { &w, NULL, y, OUT, 0, bits };
+                const int before = cb_tiles_tried();
+                d->ops->matmul(d, &m, 1, x, n);
+                ck_assert_int_eq(cb_tiles_tried() > before, n >= (bits == 16 ? 4 : 5));
+            }
+        d->ops->unload(d, &w);
+        free((void *)(uintptr_t)w.raw);
+        cb_device_close(d);
+    }
+    free(x);
+    free(y);
+}
+END_TEST
+#endif
+
 START_TEST(providers)
 {
     static const char *const names[] = { "onednn", "openblas" };
@@ -668,6 +700,9 @@ static TCase *calls(void)
     tcase_add_loop_test(c, gates, 0, 4);
     tcase_add_loop_test(c, same_bits, 0, DT_COUNT);
     tcase_add_loop_test(c, batches, 0, 4 * DT_COUNT);
+#ifdef HAVE_ISA_AMX
+    tcase_add_test(c, batches_take_tiles);
+#endif
     tcase_add_loop_test(c, providers, 0, DT_COUNT);
     tcase_add_test(c, unknown_isa);
     return c;

@@ -108,7 +108,9 @@ typedef void (*mm_many)(const void *panel, const void *x, int n_in, int n_tok, f
 struct kern_many {
     void (*unpack[DT_COUNT])(const void *const *w, int n_in, void *panel);
     mm_many multiply[MM_PANELS];
+    mm_batch batch[2][DT_COUNT]; /* as kern_mm's, for up to MM_MANY_TILE tokens */
 };
+enum { MM_MANY_BATCH = 4 }; /* tokens of a batch that fill enough of a tile to use it */
 
 extern const struct kern_many cb_many_amx;
 

@@ -74,6 +74,33 @@ static void multiply_one(struct trial *t, const struct kern_mm *k, enum dtype ty
     }
 }
 
+/* A batch of tokens, of 8 or 16 bits, beside each token alone */
+static int batch_is_equal(struct trial *t, const struct kern_many *many, const struct kern_mm *k,
+                          enum dtype type, int act16)
+{
+    enum { N = MM_MANY_TILE - 3 };
+    const size_t group = cb_mm_group_bytes(type, N_IN), rec = mm_rec_bytes(1 + act16);
+
+    memset(t->out, 0xff, N * N_GROUP * MM_ROWS * sizeof *t->out);
+    for (int i = 0; i < N; i++) {
+        const float *x = t->x + (size_t)i * N_IN;
+        uint8_t *to = t->tiles + (size_t)i * rec;
+
+        if (act16) {
+            k->quantize_batch(x, N_IN, to, N * rec);
+            k->quantize_act16(x, N_IN, t->rec, rec);
+        } else {
+            k->quantize(x, 1, N_IN, to, N * rec);
+            k->quantize(x, 1, N_IN, t->rec, rec);
+        }
+        for (int g = 0; g < N_GROUP; g++)
+            (act16 ? k->act16[type] : k->direct[type][0])(t->packed + (size_t)g * group, t->rec,
+                                                          N_IN, t->want + (g * N + i) * MM_ROWS);
+    }
+    many->batch[act16][type](t->packed, group, N_GROUP, t->tiles, N_IN, N, t->out);
+    return !memcmp(t->out, t->want, N * N_GROUP * MM_ROWS * sizeof *t->out);
+}
+
 static int is_equal(struct trial *t, const struct kern_many *many, const struct kern_mm *k,
                     enum dtype type)
 {
@@ -109,6 +136,11 @@ int cb_many_check(const struct kern_many *many, const struct kern_mm *k, char *w
         make_tokens(&t, k);
         for (ok = 1; ok && p < MM_PANELS; p++)
             ok = is_equal(&t, many, k, type_of[p]);
+        for (int b = 0; ok && b < 2 * MM_PANELS; b++) {
+            p = b / 2 + 1;
+            make_weights(&t, type_of[b / 2]);
+            ok = batch_is_equal(&t, many, k, type_of[b / 2], b % 2);
+        }
     }
     snprintf(why, size, all ? "a product by tiles of %s differs from that by vectors" : "no memory",
              cb_dtype[type_of[p ? p - 1 : 0]].name);

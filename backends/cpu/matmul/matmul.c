@@ -84,7 +84,8 @@ static void direct(const struct pass *p, const struct weight *w, int g, int n_gr
     const void *group = (const uint8_t *)w->packed + (size_t)g * step;
 
     if (p->batch && quant)
-        p->k->batch[p->act16][w->type](group, step, n_group, x, w->n_in, width, out);
+        (p->many ? p->many->batch : p->k->batch)[p->act16][w->type](group, step, n_group, x,
+                                                                    w->n_in, width, out);
     else if (p->act16 && quant)
         p->k->act16[w->type](group, x, w->n_in, out);
     else
@@ -158,7 +159,7 @@ static int tile_tokens(const struct pass *p)
 {
     const int n = (p->n_tok + BATCH_TILE - 1) / BATCH_TILE;
 
-    if (p->many)
+    if (p->use_panel && p->many)
         return MM_MANY_TILE;
     return p->batch && !pass_has_float(p) ? (p->n_tok + n - 1) / n : p->k->tile;
 }
@@ -179,7 +180,8 @@ static void run_pass(struct pass *p, struct cpu *c)
 {
     p->batch = is_batch(p);
     p->use_panel = !p->act16 && !p->batch && p->n_tok > p->k->direct_max && p->k->unpack[DT_Q8_0];
-    if (p->use_panel && !pass_has_float(p) && p->x_stride == (size_t)p->n_in)
+    if (p->batch ? p->n_tok >= MM_MANY_BATCH
+                 : p->use_panel && !pass_has_float(p) && p->x_stride == (size_t)p->n_in)
         p->many = c->kern->many;
     else
         p->many = NULL;

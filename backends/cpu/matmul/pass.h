@@ -23,7 +23,7 @@ struct pass {
     int tok0, n_tok;
     int tile, n_tile; /* tokens a tile, the last tile may be narrower; number of tiles */
     int use_panel;
-    const struct kern_many *many; /* what panels are multiplied with, or NULL: k's own kernels */
+    const struct kern_many *many; /* what multiplies panels or batches, or NULL: k's own kernels */
     size_t unit;                  /* bytes of packed weights an item of the loop */
     int panels;                   /* or panels, at most */
     int act16;                    /* 1: 16-bit records */
