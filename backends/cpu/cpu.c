@@ -133,70 +133,68 @@ static int try_tiles(const struct cpu_kern *k, char *why, size_t size)
     return !cb_many_check(k->many, k->mm, why, size);
 }
 
-/* The machine's features without those that it has, but that cannot be used; why: "" or the reason
- */
-static uint32_t usable_features(char *why, size_t size)
+void cb_cpu_find_tiers(struct cpu_tiers *out)
 {
     const uint32_t all = cb_cpu_features();
     const struct cpu_kern *k;
 
+    *out = (struct cpu_tiers){ .usable = all };
     for (int i = 0; (k = cb_cpu_kern_at(i)); i++)
-        if (k->many && !(k->needs & ~all) && !try_tiles(k, why, size))
-            return all & ~(uint32_t)(CPU_AMX_TILE | CPU_AMX_INT8 | CPU_AMX_BF16);
-    *why = '\0';
-    return all;
+        if (k->many && !(k->needs & ~all) && !try_tiles(k, out->why, sizeof out->why)) {
+            out->usable = all & ~(uint32_t)(CPU_AMX_TILE | CPU_AMX_INT8 | CPU_AMX_BF16);
+            return;
+        }
+    *out->why = '\0';
 }
 
 /* What a tier needs and cannot use -> "avx512_vnni", "amx_tile (the system refuses ...)" */
-static void name_lack(const struct cpu_kern *k, uint32_t usable, const char *why, char *out,
-                      size_t size)
+static void name_lack(const struct cpu_kern *k, const struct cpu_tiers *t, char *out, size_t size)
 {
     size_t n;
 
-    name_missing(k->needs & ~usable, out, size);
+    name_missing(k->needs & ~t->usable, out, size);
     n = strlen(out);
-    if (k->many && *why)
-        snprintf(out + n, size - n, " (%s)", why);
+    if (k->many && *t->why)
+        snprintf(out + n, size - n, " (%s)", t->why);
 }
 
-static const struct cpu_kern *choose_isa(const struct device_want *want)
+static const struct cpu_kern *choose_isa(const struct device_want *want, const struct cpu_tiers *t)
 {
-    char missing[256], why[128], line[256];
-    const uint32_t features = usable_features(why, sizeof why);
-    const struct cpu_kern *const best = cb_cpu_choose(features, want->isa);
+    char missing[256], line[256];
+    const struct cpu_kern *const best = cb_cpu_choose(t->usable, want->isa);
     const struct cpu_kern *other = best ? NULL : cb_cpu_choose(UINT32_MAX, want->isa);
 
     if (other) {
-        name_lack(other, features, why, missing, sizeof missing);
+        name_lack(other, t, missing, sizeof missing);
         cb_fail(CB_EUNSUPPORTED, "instruction set %s: this machine lacks %s", want->isa, missing);
     } else if (!best) {
         cb_fail(CB_EUNSUPPORTED, "instruction set %s: not built in", want->isa);
-    } else if (*why && !want->isa && want->log) {
-        snprintf(line, sizeof line, "kernels: %s instead of those with tiles: %s", best->name, why);
+    } else if (*t->why && !want->isa && want->log) {
+        snprintf(line, sizeof line, "kernels: %s instead of those with tiles: %s", best->name,
+                 t->why);
         want->log(want->log_arg, CB_LOG_NOTE, line);
     }
     return best;
 }
 
-const char *cb_cpu_isa_at(int i)
+const struct cpu_tiers *cb_cpu_tiers_of(const struct device *d)
 {
-    char why[128];
-    const uint32_t features = usable_features(why, sizeof why);
+    return &((const struct cpu *)d->impl)->tiers;
+}
 
+const char *cb_cpu_isa_at(const struct cpu_tiers *t, int i)
+{
     for (int k = 0; k < (int)(sizeof kern / sizeof *kern); k++)
-        if (!(kern[k].needs & ~features) && i-- == 0)
+        if (!(kern[k].needs & ~t->usable) && i-- == 0)
             return kern[k].name;
     return NULL;
 }
 
-const char *cb_cpu_isa_above(const char *isa, char *missing, size_t size)
+const char *cb_cpu_isa_above(const struct cpu_tiers *t, const char *isa, char *missing, size_t size)
 {
-    char why[128];
-    const uint32_t features = usable_features(why, sizeof why);
-
     for (int k = 1; k < (int)(sizeof kern / sizeof *kern); k++)
         if (!strcmp(isa, kern[k].name)) {
-            name_lack(&kern[k - 1], features, why, missing, size);
+            name_lack(&kern[k - 1], t, missing, size);
             return kern[k - 1].name;
         }
     return NULL;
@@ -287,16 +285,19 @@ static void free_cpu(struct cpu *c)
 
 static int open_cpu(struct device *d, const struct device_want *want)
 {
-    const struct cpu_kern *k = choose_isa(want);
     const size_t n_thread = (size_t)cb_par_threads(d->par);
-    struct cpu *c;
+    struct cpu *c = cb_calloc(1, sizeof *c);
+    const struct cpu_kern *k;
     int err;
 
-    if (!k)
-        return CB_EUNSUPPORTED;
-    c = cb_calloc(1, sizeof *c);
     if (!c)
         return CB_ENOMEM;
+    cb_cpu_find_tiers(&c->tiers);
+    k = choose_isa(want, &c->tiers);
+    if (!k) {
+        free_cpu(c);
+        return CB_EUNSUPPORTED;
+    }
     c->kern = k;
     cb_cpu_compose(k, &c->vec);
     c->own = cb_alloc_aligned(n_thread, sizeof *c->own);

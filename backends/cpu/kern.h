@@ -9,6 +9,7 @@
 #include "cpu/vector/kern_vec.h"
 #include "cpuid.h"
 #include "device/device.h"
+#include "tiers.h"
 
 struct kern_mm;   /* kern_mm.h: packing and matrix products */
 struct kern_many; /* there: products of many tokens at once */
@@ -59,6 +60,7 @@ enum { PASS_CUTS = 256 };
 /* device->impl of a CPU device */
 struct cpu {
     const struct cpu_kern *kern;
+    struct cpu_tiers tiers; /* which could be chosen */
     struct cpu_vec vec;
     struct ops ops;                  /* device->ops points here */
     const struct provider *provider; /* multiplies many tokens; NULL: mm does */

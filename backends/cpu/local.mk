@@ -17,7 +17,7 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/sketch_topk.c \
 	backends/cpu/attention/topk.c \
 	backends/cpu/cpu.c \
-	backends/cpu/cpuid.c backends/cpu/cpuid.h \
+	backends/cpu/cpuid.c backends/cpu/cpuid.h backends/cpu/tiers.h \
 	backends/cpu/kern.h \
 	backends/cpu/matmul/activations.c \
 	backends/cpu/matmul/kern_mm.h \

@@ -77,7 +77,7 @@ int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, con
     TRY(cb_op_pick_check(pick));
     if (strcmp(name, "cpu"))
         return run_device(&b, name, want);
-    for (int i = 0; (isa = cb_cpu_isa_at(i)); i++) {
+    for (int i = 0; (isa = cb_cpu_isa_at(pick->tiers, i)); i++) {
         TRY(run_with(&b, isa, "own"));
         for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
             TRY(run_with(&b, isa, lib));

@@ -48,13 +48,19 @@ static int same(const char *word, size_t n, const char *name)
     return strlen(name) == n && !strncasecmp(word, name, n);
 }
 
-/* The i-th name of a kind (ctx); NULL past the last */
+struct names {
+    enum op_kind kind;
+    const struct cpu_tiers *tiers;
+};
+
+/* The i-th name of ctx; NULL past the last */
 static const char *name_at(const void *ctx, int i)
 {
+    const struct names *names = ctx;
     static const char *const other[] = { "kivi4",        "kivi2",  "sketch4", "sketch2",
                                          "sketch2-half", "strips", NULL };
 
-    switch (*(const enum op_kind *)ctx) {
+    switch (names->kind) {
     case KIND_OP:
         return op_name[i];
     case KIND_TYPE:
@@ -64,28 +70,30 @@ static const char *name_at(const void *ctx, int i)
     case KIND_MODEL:
         return i < N_SHAPE ? cb_op_shape[i].model : cb_op_index_shape[i - N_SHAPE].model;
     case KIND_ISA:
-        return cb_cpu_isa_at(i);
+        return cb_cpu_isa_at(names->tiers, i);
     default:
         return i ? cb_provider_at(i - 1) : "own";
     }
 }
 
-static int is_kind(enum op_kind kind, const char *word, size_t n)
+static int is_kind(const struct op_pick *p, enum op_kind kind, const char *word, size_t n)
 {
+    const struct names names = { kind, p->tiers };
     const char *name;
 
-    for (int i = 0; (name = name_at(&kind, i)); i++)
+    for (int i = 0; (name = name_at(&names, i)); i++)
         if (same(word, n, name))
             return 1;
     return 0;
 }
 
-static const char *nearest(const char *word, size_t n)
+static const char *nearest(const struct op_pick *p, const char *word, size_t n)
 {
+    struct names names = { .tiers = p->tiers };
     const char *near = NULL;
 
-    for (enum op_kind k = 0; k < KIND_COUNT && !near; k++)
-        near = cb_name_nearest(word, n, name_at, &k);
+    for (; names.kind < KIND_COUNT && !near; names.kind++)
+        near = cb_name_nearest(word, n, name_at, &names);
     return near;
 }
 
@@ -97,8 +105,8 @@ int cb_op_pick_check(const struct op_pick *p)
         int known = 0;
 
         for (enum op_kind k = 0; k < KIND_COUNT; k++)
-            known |= is_kind(k, w, n);
-        near = known ? NULL : nearest(w, n);
+            known |= is_kind(p, k, w, n);
+        near = known ? NULL : nearest(p, w, n);
         if (!known)
             return cb_fail(CB_EARG, "%.*s: no op, type, model or ISA of this machine%s%s%s", (int)n,
                            w, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
@@ -113,7 +121,7 @@ static int picked(const struct op_pick *p, enum op_kind kind, const char *name)
 
     for (const char *w = p->words; w && *w;) {
         const size_t n = strcspn(w, ",");
-        if (is_kind(kind, w, n)) {
+        if (is_kind(p, kind, w, n)) {
             any = 1;
             if (same(w, n, name))
                 return 1;

@@ -4,7 +4,7 @@
 #ifndef TIME_OPS_H
 #define TIME_OPS_H
 
-#include "cpu/peak/peak.h"
+#include "cpu/tiers.h"
 #include "device/device.h"
 #include "device/limits.h"
 #include "par/affinity.h"
@@ -30,7 +30,8 @@ struct op_row {
 /* Selection: comma-separated words that name ops, types, models, ISAs and libraries. A kind that no
  * word names is not limited. */
 struct op_pick {
-    const char *words; /* or NULL */
+    const char *words;             /* or NULL */
+    const struct cpu_tiers *tiers; /* whose names are ISAs */
 };
 
 /* Fails on a word that names nothing. */

@@ -10,7 +10,7 @@
 #include "cpu/kern.h"
 #include "cpu/matmul/kern_mm.h"
 #include "cpu/peak/kern_peak.h"
-#include "cpu/peak/peak.h"
+#include "cpu/tiers.h"
 #include "ctxbank.h"
 #include "device/prepacked.h"
 #include "kit/isa.h"
@@ -235,6 +235,15 @@ START_TEST(registers_become_features)
 }
 END_TEST
 
+/* What `info --cpu` says */
+static const char *best_isa(void)
+{
+    struct cpu_tiers t;
+
+    cb_cpu_find_tiers(&t);
+    return cb_cpu_isa_at(&t, 0);
+}
+
 /* What the compiler's own detection knows, this one says too. */
 START_TEST(this_machine)
 {
@@ -252,7 +261,7 @@ START_TEST(this_machine)
     ck_assert_int_eq(!(have & CPU_AVX512_VNNI), !__builtin_cpu_supports("avx512vnni"));
     ck_assert_int_eq(!(have & CPU_AVX512_VBMI), !__builtin_cpu_supports("avx512vbmi"));
 #endif
-    ck_assert_str_eq(cb_cpu_isa_at(0), cb_cpu_choose(cb_cpu_features(), NULL)->name);
+    ck_assert_str_eq(best_isa(), cb_cpu_choose(cb_cpu_features(), NULL)->name);
 }
 END_TEST
 
@@ -260,19 +269,21 @@ END_TEST
 START_TEST(next_tier)
 {
     const struct cpu_kern *k = cb_cpu_kern_at(_i), *above = _i ? cb_cpu_kern_at(_i - 1) : NULL;
+    struct cpu_tiers t;
     char missing[256] = "";
     const char *next;
 
     if (cb_cpu_choose(cb_cpu_features(), k->name)) {
         setenv("CTXBANK_TEST_ISA", k->name, 1);
-        ck_assert_str_eq(cb_cpu_isa_at(0), k->name);
+        ck_assert_str_eq(best_isa(), k->name);
     }
-    next = cb_cpu_isa_above(k->name, missing, sizeof missing);
+    cb_cpu_find_tiers(&t);
+    next = cb_cpu_isa_above(&t, k->name, missing, sizeof missing);
     ck_assert_ptr_eq(next, above ? above->name : NULL);
     for (int f = 0; above && f < CPU_FEATURES; f++)
         if (above->needs & ~cb_cpu_features() & 1u << f)
             ck_assert_msg(strstr(missing, cb_cpu_feature_name(f)) != NULL, "%s: %s", next, missing);
-    ck_assert_ptr_null(cb_cpu_isa_above("abacus", missing, sizeof missing));
+    ck_assert_ptr_null(cb_cpu_isa_above(&t, "abacus", missing, sizeof missing));
 }
 END_TEST
 
@@ -311,21 +322,27 @@ START_TEST(tiles_are_tried_first)
         const char *isa, *why;
     } c[] = { { TILES_SOUND, "amx", NULL },
               { TILES_REFUSED, "avx512vbmi", "the system refuses tiles: Operation not permitted" },
-              { TILES_WRONG, "avx512vbmi", "by tiles of " } };
+              { TILES_WRONG, "avx512vbmi", "by tiles of " },
+              { TILES_WRONG_BATCH, "avx512vbmi", "by tiles of " } };
     char missing[256], line[64];
     struct device *d;
+    int tried;
 
     if (!open_with_tiles(NULL, c[_i].fault, &d)) {
         cb_skip("no AVX-512 VNNI and VBMI to put tiles beside");
         return;
     }
+    tried = cb_tiles_tried();
+    ck_assert_int_eq(tried > 0, c[_i].fault != TILES_REFUSED);
     ck_assert_str_eq(d->isa, c[_i].isa);
-    ck_assert_str_eq(cb_cpu_isa_at(0), c[_i].isa);
+    ck_assert_str_eq(cb_cpu_isa_at(cb_cpu_tiers_of(d), 0), c[_i].isa);
+    ck_assert_str_eq(cb_cpu_isa_above(cb_cpu_tiers_of(d), "avx512vbmi", missing, sizeof missing),
+                     "amx");
+    ck_assert_int_eq(cb_tiles_tried(), tried); /* once a device */
     cb_device_close(d);
     snprintf(line, sizeof line, "kernels: avx512vbmi instead of those with tiles: ");
     ck_assert_int_eq(!strncmp(note, line, strlen(line)), c[_i].why != NULL);
     ck_assert_msg(c[_i].why ? strstr(note, c[_i].why) != NULL : !*note, "%s", note);
-    ck_assert_str_eq(cb_cpu_isa_above("avx512vbmi", missing, sizeof missing), "amx");
     ck_assert_msg(c[_i].why ? strstr(missing, "amx_tile, amx_int8 (") && strstr(missing, c[_i].why)
                             : !*missing,
                   "%s", missing);
@@ -364,7 +381,7 @@ int main(void)
     tcase_add_test(t, this_machine);
     tcase_add_loop_test(t, next_tier, 0, N_ISA_MM);
 #ifdef HAVE_ISA_AMX
-    tcase_add_loop_test(t, tiles_are_tried_first, 0, 3);
+    tcase_add_loop_test(t, tiles_are_tried_first, 0, 4);
     tcase_add_test(t, peak_of_tiles);
 #endif
     suite_add_tcase(s, t);

@@ -112,7 +112,8 @@ int cb_bench_ops_run(const struct opts *o, int n_threads)
     struct table t = {
         .rows = { .format = cb_opt_text(o, ARG_FORMAT), .columns = columns, .md_line = md_line }
     };
-    const struct op_pick pick = { cb_opt_text(o, ARG_ONLY) };
+    struct cpu_tiers tiers;
+    const struct op_pick pick = { cb_opt_text(o, ARG_ONLY), &tiers };
     const struct team_params team = { n_threads,
                                       (enum numa_mode)cb_numa_mode(cb_opt_text(o, ARG_NUMA)),
                                       cb_opt_flag(o, ARG_PIN) };
@@ -127,6 +128,7 @@ int cb_bench_ops_run(const struct opts *o, int n_threads)
     t.rows.md_head =
         "| ISA | op | type | shape | tokens | us | GB/s | of limit | GFLOP/s | of limit |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+    cb_cpu_find_tiers(&tiers);
     if (cb_op_pick_check(&pick))
         return cb_usage("--only: %s; 'ctxbank bench --help' names the ops", cb_error());
     if (!strcmp(device, "auto"))

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "cli/cmd.h"
 #include "cli/default_threads.h"
-#include "cpu/peak/peak.h"
+#include "cpu/tiers.h"
 #include "device/device.h"
 #include "info_backends.h"
 #include "par/affinity.h"
@@ -27,7 +27,8 @@ struct facts {
     double quota;              /* processors; 0: none */
     int nodes;
     uint64_t memory_bytes, free_bytes;
-    const char *isa;           /* in use */
+    const char *isa; /* in use */
+    const struct cpu_tiers *tiers;
     double limit[LIMIT_COUNT]; /* of --measure, else 0 */
     int n_threads;
     struct thread_choice threads; /* the default */
@@ -110,19 +111,19 @@ static json_t *json_threads(const struct thread_choice *c)
                      "speeds", list);
 }
 
-static json_t *json_isas(void)
+static json_t *json_isas(const struct cpu_tiers *t)
 {
     json_t *list = json_array();
 
-    for (int i = 0; cb_cpu_isa_at(i); i++)
-        cb_json_add(&list, json_string(cb_cpu_isa_at(i)));
+    for (int i = 0; cb_cpu_isa_at(t, i); i++)
+        cb_json_add(&list, json_string(cb_cpu_isa_at(t, i)));
     return list;
 }
 
-static json_t *json_next(const char *isa)
+static json_t *json_next(const struct facts *f)
 {
     char missing[256];
-    const char *next = cb_cpu_isa_above(isa, missing, sizeof missing);
+    const char *next = cb_cpu_isa_above(f->tiers, f->isa, missing, sizeof missing);
 
     return next ? json_pack("{s:s, s:s}", "isa", next, "missing", missing) : json_null();
 }
@@ -143,7 +144,7 @@ static int print_json(const struct facts *f)
                           f->threads.token, "default_threads_of", json_threads(&f->threads),
                           "caches", json_caches(), "nodes", f->nodes, "memory_bytes",
                           (json_int_t)f->memory_bytes, "free_bytes", (json_int_t)f->free_bytes,
-                          "isa", f->isa, "isas", json_isas(), "next_isa", json_next(f->isa));
+                          "isa", f->isa, "isas", json_isas(f->tiers), "next_isa", json_next(f));
 
     if (f->n_threads)
         cb_json_set(&j, "speeds", json_speeds(f));
@@ -167,10 +168,10 @@ static void print_caches(void)
         putchar('\n');
 }
 
-static void print_next(const char *isa)
+static void print_next(const struct facts *f)
 {
     char missing[256];
-    const char *next = cb_cpu_isa_above(isa, missing, sizeof missing);
+    const char *next = cb_cpu_isa_above(f->tiers, f->isa, missing, sizeof missing);
 
     if (next && *missing)
         printf("next isa         %s: the machine lacks %s\n", next, missing);
@@ -215,10 +216,10 @@ static void print_text(const struct facts *f)
            (double)f->memory_bytes / 1073741824, (double)f->free_bytes / 1073741824, f->nodes,
            f->nodes == 1 ? "" : "s");
     printf("isa              %s (there are", f->isa);
-    for (int i = 0; cb_cpu_isa_at(i); i++)
-        printf(" %s", cb_cpu_isa_at(i));
+    for (int i = 0; cb_cpu_isa_at(f->tiers, i); i++)
+        printf(" %s", cb_cpu_isa_at(f->tiers, i));
     puts(")");
-    print_next(f->isa);
+    print_next(f);
     if (!f->n_threads)
         return;
     printf("\nmeasured with %d thread%s:\n", f->n_threads, f->n_threads == 1 ? "" : "s");
@@ -240,6 +241,7 @@ int cb_info_cpu(const struct opts *o)
     TRY(cb_device_open_team("cpu", cb_opt_flag(o, ARG_MEASURE) ? &team : &one, &any, &d));
     look(o, &f);
     f.isa = d->isa;
+    f.tiers = cb_cpu_tiers_of(d);
     rc = measure(o, d, &f);
     if (!rc && cb_opt_flag(o, ARG_JSON))
         rc = print_json(&f);
