@@ -202,6 +202,22 @@ static struct cb_session_params params_of(const struct cb_session_params *base, 
     return p;
 }
 
+/* A prompt that fills the context, and the most bytes of contexts of which half, and all but one
+ * token, are generated: some policies keep every generated token */
+static int plan_all(cb_session *s, struct cb_memory *out)
+{
+    const int n = cb_session_n_ctx(s), prompt[] = { n - n / 2, 1 };
+    struct cb_memory m;
+
+    TRY(cb_session_plan(s, n, 0, out));
+    for (int k = 0; k < 2; k++) {
+        TRY(cb_session_plan(s, prompt[k], n - prompt[k], &m));
+        if (m.kv_peak_bytes > out->kv_peak_bytes)
+            out->kv_peak_bytes = m.kv_peak_bytes;
+    }
+    return CB_OK;
+}
+
 /* 0: the session cannot be had, as with a form of prefill that excludes it */
 static int plan_of(const struct engine *e, const struct cb_session_params *base, int i,
                    struct cb_memory *out)
@@ -211,7 +227,7 @@ static int plan_of(const struct engine *e, const struct cb_session_params *base,
     int ok = !cb_session_open(e->model, &p, &s);
 
     if (ok)
-        ok = !cb_session_plan(s, cb_session_n_ctx(s), 0, out);
+        ok = !plan_all(s, out);
     cb_session_close(s);
     return ok;
 }
