@@ -38,6 +38,11 @@ void cb_add_cases(TCase *c, const TTest *test, int from, int to);
 int cb_test_cases(int n);
 int cb_test_nth(void);
 
+/* libcheck writes to a file at each assertion that passed, so that it can say where a test crashed;
+ * loops pass millions. This notes the place, and a handler of signals writes it. */
+void cb_mark_point(const char *file, int line);
+#define _mark_point(file, line) cb_mark_point(file, line)
+
 /* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
  * skipped. nofork: one process, for tests that need the time or memory */
 int cb_suite_run(Suite *s);

@@ -296,15 +296,18 @@ int run_to(stream &s, size_t end)
 int drain(stream *s)
 {
     static bool early;
+    const bool works = any_queued();
 
     waits++;
-    protect(PROT_READ | PROT_WRITE);
+    if (works)
+        protect(PROT_READ | PROT_WRITE);
     early = !early;
     for (stream *other : streams)
         if (early && other != s)
             run_to(*other, other->ended + other->queue.size());
     run_to(*s, s->ended + s->queue.size());
-    protect(PROT_NONE);
+    if (works)
+        protect(PROT_NONE);
     for (stream *one : streams)
         if (fault || one->next == one->queue.size()) {
             one->ended += one->queue.size();
