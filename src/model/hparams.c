@@ -175,7 +175,7 @@ static int read_arch(struct cb_model *m)
         return cb_fail(
             CB_EUNSUPPORTED,
             "%s: key general.architecture: gemma4-assistant: drafts for a Gemma 4, made from that "
-            "model's own keys; not supported, and the model runs without it",
+            "model's own keys; they are not supported, and the model runs without them",
             cb_gguf_path(m->gguf));
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
