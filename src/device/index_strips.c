@@ -58,19 +58,31 @@ void cb_strips_put(const float *x, int n, int stride, int hd, int at, void *bloc
             (uint8_t *)blocks + (size_t)((at + i) / STRIP_BLOCK) * cb_strip_bytes(hd));
 }
 
+/* Key j of a block -> y[hd]; code: its first four codes, the next four are a strip's line on */
+static void get(const uint8_t *code, const uint8_t *rest, float step, int hd, float *y)
+{
+    static const float part[REST + 1] = { -7 / 15.0f, -6 / 15.0f, -5 / 15.0f, -4 / 15.0f,
+                                          -3 / 15.0f, -2 / 15.0f, -1 / 15.0f, 0,
+                                          1 / 15.0f,  2 / 15.0f,  3 / 15.0f,  4 / 15.0f,
+                                          5 / 15.0f,  6 / 15.0f,  7 / 15.0f,  8 / 15.0f };
+
+    for (int c = 0; c < hd; c += 4, code += 4 * STRIP_KEYS, rest += 2) {
+        const unsigned low = rest[0] | (unsigned)rest[1] << 8;
+        for (int i = 0; i < 4 && c + i < hd; i++)
+            y[c + i] = step * ((float)(code[i] - 128) + part[low >> 4 * i & 15]);
+    }
+}
+
 void cb_strips_get(const void *blocks, const int32_t *idx, int n, int hd, float *y)
 {
-    const int pad = cb_strip_pad(hd);
+    const size_t rest = cb_strip_scan_bytes(hd), half = (size_t)cb_strip_pad(hd) / 2;
 
     for (int i = 0; i < n; i++, y += hd) {
         const int j = idx[i] % STRIP_BLOCK;
         const uint8_t *block =
             (const uint8_t *)blocks + (size_t)(idx[i] / STRIP_BLOCK) * cb_strip_bytes(hd);
-        const uint8_t *rest = block + cb_strip_scan_bytes(hd) + (size_t)j * (size_t)pad / 2;
-        const float step = cb_strip_steps(hd, block)[j];
-        for (int c = 0; c < hd; c++)
-            y[c] = step * ((float)(block[code_at(pad, j, c)] - 128) +
-                           (float)((rest[c / 2] >> c % 2 * 4 & 15) - LOW) / REST);
+        get(block + code_at(cb_strip_pad(hd), j, 0), block + rest + (size_t)j * half,
+            cb_strip_steps(hd, block)[j], hd, y);
     }
 }
 
