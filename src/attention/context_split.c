@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "rank_choice.h"
@@ -452,8 +453,10 @@ static int keep_own(struct attention *a, int l)
             prepacked += i < st->prepacked;
         }
     for (int h = 0; h < st->n_kv; h++)
-        TRY(cb_store_deal_out(st, h, x->keep, n));
+        cb_store_deal_steps(st, h, x->keep, prepacked);
     st->prepacked = prepacked;
+    for (int h = 0; h < st->n_kv; h++)
+        TRY(cb_store_deal_out(st, h, x->keep, n));
     cb_store_sketch_deal_out(st, x->keep, n);
     return CB_OK;
 }

@@ -134,3 +134,12 @@ uint64_t cb_store_step_bytes(const struct store *s, int n)
     const size_t slot = (size_t)(has_steps(s, 0) + has_steps(s, 1)) * sizeof(float);
     return s->prepacker ? (uint64_t)(n / KV_PREPACK * KV_PREPACK) * slot : 0;
 }
+
+void cb_store_deal_steps(struct store *s, int kv, const int *keep, int n)
+{
+    for (int v = 0; v < 2; v++) {
+        float *step = cb_store_steps(s, kv, v, 0);
+        for (int i = 0; step && i < n; i++)
+            step[i] = step[keep[i]];
+    }
+}

@@ -22,6 +22,8 @@ const void *cb_store_key_block(const struct store *s, int kv, int b, void *to);
 int cb_store_repack(struct store *s, struct device *d, int panel);
 /* The steps of `row` and of the rows after it; NULL: there are none */
 float *cb_store_steps(const struct store *s, int kv, int v, int row);
+/* The steps of the prepacked rows keep[n] (ascending) of a head become those of rows 0..n-1. */
+void cb_store_deal_steps(struct store *s, int kv, const int *keep, int n);
 /* Bytes of the steps of n prepacked rows of a head */
 uint64_t cb_store_step_bytes(const struct store *s, int n);
 
