@@ -5,7 +5,13 @@ AM_TESTS_ENVIRONMENT = CK_DEFAULT_TIMEOUT=600; export CK_DEFAULT_TIMEOUT;
 # begin first.
 if HAVE_CHECK
 check_programs = \
-	tests/ops/check_kivi \
+	tests/methods/check_kvpress \
+	tests/ops/check_policies_cuda \
+	tests/ops/check_set_cuda \
+	tests/ops/check_policies_opencl \
+	tests/ops/check_matmul \
+	tests/ops/check_bytes_cuda \
+	tests/unit/check_continuation \
 	tests/ops/check_attn \
 	tests/unit/check_saved_bank \
 	tests/unit/check_bank_faults \
@@ -14,6 +20,7 @@ check_programs = \
 	tests/unit/check_bank_dir \
 	tests/ops/check_index \
 	tests/methods/check_sieve \
+	tests/ops/check_kivi \
 	tests/methods/check_mask \
 	tests/ops/check_planes \
 	tests/fuzz/check_hostile \
@@ -29,7 +36,6 @@ check_programs = \
 	tests/unit/check_calibrate \
 	tests/unit/check_presets \
 	tests/unit/check_codecs \
-	tests/unit/check_continuation \
 	tests/unit/check_conversation \
 	tests/unit/check_cpus \
 	tests/unit/check_eval \
@@ -44,13 +50,11 @@ check_programs = \
 	tests/unit/check_constraint \
 	tests/unit/check_schemas \
 	tests/ops/check_attn_opencl \
-	tests/ops/check_matmul \
 	tests/methods/check_methods \
 	tests/unit/check_metric \
 	tests/ops/check_ops \
 	tests/ops/check_recurrence \
 	tests/ops/check_attn_cuda \
-	tests/ops/check_bytes_cuda \
 	tests/ops/check_bytes_opencl \
 	tests/ops/check_codes_cuda \
 	tests/ops/check_codes_opencl \
@@ -62,9 +66,6 @@ check_programs = \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
 	tests/ops/check_recurrence_opencl \
-	tests/ops/check_policies_cuda \
-	tests/ops/check_policies_opencl \
-	tests/ops/check_set_cuda \
 	tests/ops/check_shared_cuda \
 	tests/ops/check_sketch_cuda \
 	tests/ops/check_set_opencl \
@@ -90,7 +91,6 @@ check_programs = \
 	tests/unit/check_selector \
 	tests/ops/check_kivi_opencl \
 	tests/methods/check_kivi_sessions \
-	tests/methods/check_kvpress \
 	tests/methods/check_omnikv \
 	tests/methods/check_own_slots \
 	tests/methods/check_readers \
