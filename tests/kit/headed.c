@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "engine/session.h"
+#include "suite.h"
 
 static const char *const recipes[HEADED] = { "qwen35", "qwen35moe", "qwen3next", "glm4moe",
                                              "deepseek3" };
@@ -194,7 +195,14 @@ void cb_headed_open(struct headed *h, int draft)
 {
     const struct cb_model_params p = { .n_threads = 2, .draft_mtp = draft };
 
-    ck_assert_msg(!cb_model_open(h->file, &p, &h->m), "%s", cb_error());
+    ck_assert_ok(cb_model_open(h->file, &p, &h->m));
+}
+
+void cb_headed_new(struct headed *h, int i, int what, int draft)
+{
+    cb_headed_make(h, i, what);
+    cb_headed_open(h, draft);
+    ck_assert_ptr_nonnull(h->m->mtp);
 }
 
 void cb_headed_close(struct headed *h)
@@ -209,12 +217,12 @@ cb_session *cb_headed_session(const struct headed *h, const char *policy, int ch
     const struct cb_session_params p = { .n_ctx = HEADED_CTX, .chunk = chunk, .policy = policy };
     cb_session *s;
 
-    ck_assert_msg(!cb_session_open(h->m, &p, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(h->m, &p, &s));
     return s;
 }
 
 int cb_headed_guess(cb_session *s, int32_t id, int most)
 {
-    ck_assert_msg(!cb_session_note_tokens(s, &id, 1), "%s", cb_error());
+    ck_assert_ok(cb_session_note_tokens(s, &id, 1));
     return cb_session_mtp_guess(s, most);
 }

@@ -21,7 +21,9 @@ struct headed {
 
 void cb_headed_make(struct headed *h, int i, int what); /* the file of family i < HEADED */
 void cb_headed_open(struct headed *h, int draft);       /* draft: most tokens of a draft */
-void cb_headed_close(struct headed *h);                 /* the model, and the file goes */
+/* Both, and the model has its head. */
+void cb_headed_new(struct headed *h, int i, int what, int draft);
+void cb_headed_close(struct headed *h); /* the model, and the file goes */
 cb_session *cb_headed_session(const struct headed *h, const char *policy, int chunk);
 /* What the head guesses after token `id`, without decoding it -> draft of the drafter */
 int cb_headed_guess(cb_session *s, int32_t id, int most);

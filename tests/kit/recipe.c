@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "suite.h"
 #include "tiny.h"
 
 const char *cb_recipe_folder(void)
@@ -175,14 +176,14 @@ void cb_recipe_prompt(const struct recipe *r, cb_session *s, int from, int n)
     ck_assert_ptr_nonnull(ids);
     for (int i = 0; i < n; i++)
         ids[i] = cb_recipe_id(r, from + i);
-    ck_assert_msg(!cb_session_prefill(s, ids, n, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, ids, n, NULL));
     free(ids);
 }
 
 void cb_recipe_steps(const struct recipe *r, cb_session *s, int from, int n)
 {
     for (int i = from; i < from + n; i++)
-        ck_assert_msg(!cb_session_decode(s, cb_recipe_id(r, i)), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, cb_recipe_id(r, i)));
 }
 
 double cb_recipe_apart(const struct recipe *r, const cb_session *a, const cb_session *b)

@@ -43,6 +43,9 @@ int cb_test_nth(void);
 void cb_mark_point(const char *file, int line);
 #define _mark_point(file, line) cb_mark_point(file, line)
 
+/* A call of the library that must succeed; the message is its reason. */
+#define ck_assert_ok(status) ck_assert_msg(!(status), "%s", cb_error())
+
 /* Runs the suite and frees it. Returns the program's exit status: CB_SKIPPED if every test was
  * skipped. nofork: one process, for tests that need the time or memory */
 int cb_suite_run(Suite *s);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "tiny.h"
 
 static double draw(uint32_t *x)
@@ -53,7 +54,7 @@ static void open_toy(struct toy *t, const char *device, int n_threads, const str
     ck_assert_ptr_nonnull(t->model.layer);
     for (int l = 0; l < hp->n_layer; l++)
         t->model.layer[l] = (struct layer){ .n_kv = hp->n_kv, .hd = hp->hd, .window = hp->window };
-    ck_assert_msg(!cb_device_open(device, n_threads, &t->model.dev), "%s", cb_error());
+    ck_assert_ok(cb_device_open(device, n_threads, &t->model.dev));
     t->n_tok = n_tok;
     t->row = (hp->n_head + 2 * hp->n_kv) * hp->hd;
     t->qkv = malloc((size_t)(hp->n_layer * n_tok * t->row) * sizeof *t->qkv);
@@ -61,7 +62,7 @@ static void open_toy(struct toy *t, const char *device, int n_threads, const str
     fill(t, &x, hp->n_head, 0);
     fill(t, &x, hp->n_kv, hp->n_head * hp->hd);
     fill(t, &x, hp->n_kv, (hp->n_head + hp->n_kv) * hp->hd);
-    ck_assert_msg(!cb_session_open(&t->model, params, &t->s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(&t->model, params, &t->s));
 }
 
 void cb_toy_open(struct toy *t, const char *device, int n_threads, const struct hparams *hp,
@@ -109,7 +110,7 @@ void cb_toy_attend(struct cb_session *s, int l, const float *qkv, int n, int pos
         .out = out,
     };
 
-    ck_assert_msg(!cb_attend(&call, 1), "%s", cb_error());
+    ck_assert_ok(cb_attend(&call, 1));
 }
 
 static void feed(struct toy *t, int n, int chunk, float *out)
@@ -124,7 +125,7 @@ static void feed(struct toy *t, int n, int chunk, float *out)
             cb_toy_attend(t->s, l, cb_toy_row(t, l, pos0 + i), m, pos0 + i, pos0 + n,
                           tmp + (size_t)(i * nq));
         }
-        ck_assert_msg(!cb_attend_end(&t->s->attention, l), "%s", cb_error());
+        ck_assert_ok(cb_attend_end(&t->s->attention, l));
         if (out)
             memcpy(out + (size_t)(l * n * nq), tmp, (size_t)(n * nq) * sizeof *tmp);
     }
@@ -165,7 +166,7 @@ struct cb_model *cb_toy_model_with(const struct tiny *tiny, const struct cb_mode
 
     snprintf(path, sizeof path, "toy.%d.tmp", (int)getpid());
     cb_tiny_save(tiny, path);
-    ck_assert_msg(!cb_model_open(path, params, &m), "%s", cb_error());
+    ck_assert_ok(cb_model_open(path, params, &m));
     unlink(path);
     return m;
 }
@@ -178,7 +179,7 @@ struct cb_session *cb_toy_session(struct cb_model *m, const char *policy, const 
     };
     struct cb_session *s;
 
-    ck_assert_msg(!cb_session_open(m, &params, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &params, &s));
     return s;
 }
 
@@ -226,7 +227,7 @@ cb_session *cb_toy_exact_session(cb_model *m, int n_ctx, int chunk)
     };
     cb_session *s;
 
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 

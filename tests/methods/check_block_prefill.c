@@ -446,7 +446,7 @@ static float *run_model(struct cb_model *m, const char *policy, const char *pref
 
     for (int i = 0; i < PROMPT; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    ck_assert_msg(!cb_session_open(m, &params, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &params, &s));
     for (int i = 0; i < STEPS + 2; i++) {
         const int err = i == 0           ? cb_session_prefill(s, tok, PROMPT, NULL)
                         : i == STEPS + 1 ? cb_session_prefill(s, tok + 1, MORE, NULL)

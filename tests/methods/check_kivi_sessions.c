@@ -37,11 +37,11 @@ static float *run_model(struct cb_model *m, const char *policy, const char *type
 
     for (int i = 0; i < PROMPT; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    ck_assert_msg(!cb_session_prefill(s, tok, PROMPT - 50, NULL), "%s", cb_error());
-    ck_assert_msg(!cb_session_prefill(s, tok + PROMPT - 50, 50, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT - 50, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok + PROMPT - 50, 50, NULL));
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
     for (int i = 0; i < STEPS; i++) {
-        ck_assert_msg(!cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab));
         memcpy(out + (size_t)(i + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_close(s);

@@ -133,7 +133,7 @@ static double mean_loss(cb_session *s, const int32_t *target, int n)
     for (int i = 0; i < n; i++) {
         sum += loss(cb_session_logits(s), s->model->hp.n_vocab, target[i]);
         if (i + 1 < n)
-            ck_assert_msg(!cb_session_decode(s, target[i]), "%s", cb_error());
+            ck_assert_ok(cb_session_decode(s, target[i]));
     }
     return sum / n;
 }
@@ -180,22 +180,21 @@ static void check_all(const json_t *root, const char *path, int f32)
 
     ck_assert_int_ge(n, 1);
     ck_assert_int_le(n, MAX_CASES);
-    ck_assert_msg(!cb_model_open(path, NULL, &m), "%s", cb_error());
+    ck_assert_ok(cb_model_open(path, NULL, &m));
     for (int i = 0; i < n; i++) {
         const json_t *policy = json_object_get(json_array_get(cases, (size_t)i), "policy");
         const struct cb_session_params p = { .n_ctx = n_context + n_target,
                                              .policy = json_string_value(policy),
                                              .type_k = "f32",
                                              .type_v = "f32" };
-        ck_assert_msg(!cb_session_open(m, &p, &s[i]), "%s", cb_error());
+        ck_assert_ok(cb_session_open(m, &p, &s[i]));
         if (cb_session_can_follow(s[i], s[0]))
             sharing[n_sharing++] = s[i];
         else
-            ck_assert_msg(!cb_session_prefill(s[i], ids, n_context, NULL), "%s", cb_error());
+            ck_assert_ok(cb_session_prefill(s[i], ids, n_context, NULL));
     }
-    ck_assert_msg(
-        !cb_session_prefill_shared(s[0], sharing + 1, NULL, n_sharing - 1, ids, n_context, NULL),
-        "%s", cb_error());
+    ck_assert_ok(
+        cb_session_prefill_shared(s[0], sharing + 1, NULL, n_sharing - 1, ids, n_context, NULL));
     for (int i = 0; i < n; i++) {
         compare(s[i], json_array_get(cases, (size_t)i), ids, n_context, n_target, f32);
         cb_session_close(s[i]);
@@ -242,7 +241,7 @@ START_TEST(on_f32_weights)
     if (*path) {
         const char *f32 = cb_folder_put("f32.gguf", "");
         struct quantize q = { .in = path, .out = f32, .type = DT_F32 };
-        ck_assert_msg(!cb_quantize(&q), "%s", cb_error());
+        ck_assert_ok(cb_quantize(&q));
         check_all(root, f32, 1);
     }
     json_decref(root);

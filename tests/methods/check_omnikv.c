@@ -94,10 +94,10 @@ static float *run_model(struct cb_model *m, const char *policy, int chunk, uint6
 
     for (int i = 0; i < PROMPT; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    ck_assert_msg(!cb_session_prefill(s, tok, PROMPT, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
     for (int i = 0; i < STEPS; i++) {
-        ck_assert_msg(!cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab));
         memcpy(out + (size_t)(i + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_memory(s, &mem);
@@ -264,7 +264,7 @@ START_TEST(shares_of_the_paper)
     struct policy *p;
     int dense = 0, first = -1;
 
-    ck_assert_msg(!cb_policy_open(budgets[_i].policy, &sh, &p), "%s", cb_error());
+    ck_assert_ok(cb_policy_open(budgets[_i].policy, &sh, &p));
     for (int l = 0; l < sh.n_layer; l++)
         plan[l].reads = -1;
     ck_assert_msg(!p->m->plan(p, &sh, plan), "%s", cb_error());

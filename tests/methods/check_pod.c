@@ -339,10 +339,9 @@ START_TEST(bytes_as_the_formula)
     for (int i = 0; i < 5; i++) {
         const int n = i < 2 ? 20 * (i + 1) : 98 + i;
         const int far = n - 23 > 0 ? n - 23 : 0;
-        ck_assert_msg(!cb_session_plan(s, n, 0, &plan), "%s", cb_error());
+        ck_assert_ok(cb_session_plan(s, n, 0, &plan));
         if (i < 3)
-            ck_assert_msg(!cb_session_prefill(s, tok, n - cb_session_len(s), NULL), "%s",
-                          cb_error());
+            ck_assert_ok(cb_session_prefill(s, tok, n - cb_session_len(s), NULL));
         else
             ck_assert(!cb_session_decode(s, 5));
         cb_session_memory(s, &got);
@@ -370,7 +369,7 @@ START_TEST(only_keys_of_first_layers_are_quantised)
     tiny.n_layer = 2;
     m = cb_toy_model(&tiny, "cpu", 1);
     s = cb_toy_session(m, "pod:blocks=0,sinks=3,recent=200", "kivi4", 64);
-    ck_assert_msg(!cb_session_prefill(s, tok, 300, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tok, 300, NULL));
     for (int h = 0; h < m->hp.n_kv; h++) {
         ck_assert_int_gt(s->bank.store[0].kivi->head[h].n_k, 0);
         ck_assert_int_eq(s->bank.store[1].kivi->head[h].n_k, 0);
@@ -403,12 +402,12 @@ static float *run_model(struct cb_model *m, const char *policy, int chunk, int t
 
     for (int i = 0; i < PROMPT; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    ck_assert_msg(!cb_session_prefill(s, tok, turn, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tok, turn, NULL));
     if (turn < PROMPT)
-        ck_assert_msg(!cb_session_prefill(s, tok + turn, PROMPT - turn, NULL), "%s", cb_error());
+        ck_assert_ok(cb_session_prefill(s, tok + turn, PROMPT - turn, NULL));
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
     for (int i = 0; i < STEPS; i++) {
-        ck_assert_msg(!cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab));
         memcpy(out + (size_t)(i + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_close(s);
@@ -455,7 +454,7 @@ START_TEST(snapkv_keeps_as_many_as_asked)
     int32_t tok[PROMPT] = { 1, 2, 3 };
     struct cb_memory mem;
 
-    ck_assert_msg(!cb_session_prefill(s, tok, PROMPT, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
     cb_session_memory(s, &mem);
     ck_assert_int_eq(mem.kept_min, 50);
     ck_assert_int_eq(mem.kept_max, 50);
@@ -543,7 +542,7 @@ START_TEST(a_trained_model_brings_its_blocks)
     struct cb_model *m;
     cb_session *s;
 
-    ck_assert_msg(!open_trained(start, 8, 5, &m), "%s", cb_error());
+    ck_assert_ok(open_trained(start, 8, 5, &m));
     s = cb_toy_session(m, "pod", "f32", 16);
     for (int l = 0; l < TRAINED; l++) {
         const struct cross_layer_plan *x = &s->policy->plan[l].cross;

@@ -171,7 +171,7 @@ static float *run_model(struct cb_model *m, const char *policy, const char *pref
 
     for (int i = 0; i < PROMPT; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    ck_assert_msg(!cb_session_open(m, &params, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &params, &s));
     for (int i = 0; i < STEPS + 2; i++) {
         const int err = i < 2 ? cb_session_prefill(s, tok + i, i ? MORE : PROMPT, NULL)
                               : cb_session_decode(s, (i * 13 + 5) % m->hp.n_vocab);
@@ -301,7 +301,7 @@ START_TEST(layers_that_wait)
         int as[6] = { -1, -1, -1, -1, -1, -1 };
         struct prompt_plan plan = { .as = as };
         struct policy *p;
-        ck_assert_msg(!cb_prompt_open(cases[i].spec, &sh, &p), "%s", cb_error());
+        ck_assert_ok(cb_prompt_open(cases[i].spec, &sh, &p));
         ck_assert(!p->m->prompt(p, &sh, &plan));
         for (int l = 0; l < 6; l++)
             ck_assert_msg(as[l] == cases[i].as[l], "%s: layer %d reads %d", cases[i].spec, l,
@@ -319,7 +319,7 @@ START_TEST(a_sparse_prompt_is_not_shared)
     const struct cb_session_params params = { .prefill = "omnikv:filter=1,chunk=9,ratio=1" };
     struct cb_session *a, *b = cb_toy_session(m, "full", NULL, 0);
 
-    ck_assert_msg(!cb_session_open(m, &params, &a), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &params, &a));
     ck_assert(!cb_session_can_follow(a, b));
     ck_assert(!cb_session_can_follow(b, a));
     cb_session_close(a);

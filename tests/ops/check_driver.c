@@ -28,7 +28,7 @@ static struct device *opened(void)
 {
     struct device *d;
 
-    ck_assert_msg(!cb_device_open_team(NAME, &team, NULL, &d), "%s", cb_error());
+    ck_assert_ok(cb_device_open_team(NAME, &team, NULL, &d));
     return d;
 }
 

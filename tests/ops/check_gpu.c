@@ -19,7 +19,7 @@ static struct device *open_with(const struct device_want *want)
     const struct team_params team = { .n_threads = 2 };
     struct device *d;
 
-    ck_assert_msg(!cb_device_open_team(NAME, &team, want, &d), "%s", cb_error());
+    ck_assert_ok(cb_device_open_team(NAME, &team, want, &d));
     return d;
 }
 
@@ -72,7 +72,7 @@ static void one_product(struct weight *w, int n_tok, int add, int bits, int on, 
         cb_device_copy(dev, y, dy, n_y * sizeof *y);
         cb_device_free(dev, dx), cb_device_free(dev, dy);
     }
-    ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+    ck_assert_ok(cb_device_wait(dev));
     snprintf(what, sizeof what, "%s %d x %d, %d tokens, add %d, %d bits", cb_dtype[w->type].name,
              w->n_out, w->n_in, n_tok, add, bits);
     same(what, y, want, n_y, tolerance);
@@ -134,7 +134,7 @@ START_TEST(exact_products)
         ck_assert_msg(!dev->ops->load(dev, &w), "%s", cb_error());
         m = (struct mm){ &w, NULL, y, n_out, 0, 0 };
         dev->ops->matmul(dev, &m, 1, x, n_tok);
-        ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+        ck_assert_ok(cb_device_wait(dev));
         same("exact products", y, want, n_y, 0.0f);
         dev->ops->unload(dev, &w);
         free(x), free(y), free(want), free(row), free(raw);
@@ -166,7 +166,7 @@ START_TEST(batches)
             ck_assert_msg(!memcmp(part, all + at * OUT, (size_t)(n * OUT) * sizeof *part),
                           "%s, %d bits: %d tokens from %d on", cb_dtype[t].name, m.bits, n, at);
         }
-    ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+    ck_assert_ok(cb_device_wait(dev));
     dev->ops->unload(dev, &w);
     free(x), free(all), free(part), free((void *)(uintptr_t)w.raw);
 }
@@ -293,7 +293,7 @@ START_TEST(read_by_threads)
         for (int i = 0; i < QUEUED; i++)
             dev->ops->scale(dev, there, 1.0f, 0.0f, N);
         cb_par_for(dev->par, READ_ROWS, read_row, &r);
-        ck_assert_msg(!cb_device_wait(dev), "%s", cb_error());
+        ck_assert_ok(cb_device_wait(dev));
         same("kv_decode", r.y, want, N, 0.0f);
         free(r.y);
     }
@@ -311,7 +311,7 @@ START_TEST(limits)
     int n = 0;
 
     dev = open_with(&want);
-    ck_assert_msg(!cb_device_limits(dev, what), "%s", cb_error());
+    ck_assert_ok(cb_device_limits(dev, what));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         ck_assert_msg(what[known[i]] > 0 && isfinite(what[known[i]]), "%s: %g",
                       cb_limit_name[known[i]], what[known[i]]);

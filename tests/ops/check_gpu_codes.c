@@ -69,7 +69,7 @@ static void check_call(struct device *d, struct weight *w, const float *x, int n
         free(y[i]), free(want[i]);
     }
     cb_device_free(d, dx);
-    ck_assert_msg(!cb_device_wait(d), "%s", cb_error());
+    ck_assert_ok(cb_device_wait(d));
     free(bias);
 }
 
@@ -80,7 +80,7 @@ static struct device *open_as(const char *pretend)
 
     ck_assert_int_ge(ref->ops->reserve(ref, 100, MOST_IN, MOST_OUT, 1, 64, 64), 0);
     setenv("PRETEND_CUDA", pretend, 1);
-    ck_assert_msg(!cb_device_open_team(cb_isa[ISA_FROM], &team, NULL, &d), "%s", cb_error());
+    ck_assert_ok(cb_device_open_team(cb_isa[ISA_FROM], &team, NULL, &d));
     return d;
 }
 

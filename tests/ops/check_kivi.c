@@ -92,7 +92,7 @@ static struct device *dev;
 
 static void setup(void)
 {
-    ck_assert_msg(!cb_device_open("ref", 2, &dev), "%s", cb_error());
+    ck_assert_ok(cb_device_open("ref", 2, &dev));
 }
 
 static void teardown(void)

@@ -436,7 +436,7 @@ static void open_model(void)
     t.n_embd = t.n_ff = 64; /* attention is what is tested */
     snprintf(path, sizeof path, "check_seal_%d.gguf", (int)getpid());
     cb_tiny_save(&t, path);
-    ck_assert_msg(!cb_model_open(path, &p, &model), "%s", cb_error());
+    ck_assert_ok(cb_model_open(path, &p, &model));
     for (int i = 0; i < N_CTX; i++)
         text[i] = (i * 7919 + i / 3) % model->hp.n_vocab;
 }

@@ -166,7 +166,7 @@ static void choose(const struct trial *t, struct device *d, int which, int steps
         in_two_steps(d, &s);
     else
         d->ops->sketch_topk(d, &s);
-    ck_assert_msg(!cb_device_wait(d), "%s", cb_error());
+    ck_assert_ok(cb_device_wait(d));
     /* The device has done it: what was found comes from there. It has no copies of larger blocks.
      */
     if (d->ops->memory && s.k && cb_sketch_bytes(s.bits, s.hd) <= 16384)

@@ -6,6 +6,7 @@
 
 #include "device/device.h"
 #include "driver_faults.h"
+#include "kit/suite.h"
 #include "kit/toy.h"
 #include "par/affinity.h"
 
@@ -85,7 +86,7 @@ START_TEST(the_second_device)
 {
     struct device *d;
 
-    ck_assert_msg(!cb_device_open_team("cuda:1", &team, NULL, &d), "%s", cb_error());
+    ck_assert_ok(cb_device_open_team("cuda:1", &team, NULL, &d));
     ck_assert_uint_eq(cb_device_traffic(d).limit_bytes, (1u << 30) / 10 * 9);
     cb_device_close(d);
     ck_assert_int_eq(cb_device_open_team("cuda:2", &team, NULL, &d), CB_EARG);

@@ -111,9 +111,9 @@ START_TEST(logits_are_those_of_pytorch)
         cb_session *s = cb_toy_exact_session(m, 64, chunk[i]);
         v.n_compared = 0;
         if (i < 2)
-            ck_assert_msg(!cb_session_prefill(s, v.ids, v.n, &how), "%s", cb_error());
+            ck_assert_ok(cb_session_prefill(s, v.ids, v.n, &how));
         for (int t = 0; i == 2 && t < v.n; t++) {
-            ck_assert_msg(!cb_session_decode(s, v.ids[t]), "%s", cb_error());
+            ck_assert_ok(cb_session_decode(s, v.ids[t]));
             compare(&v, t, cb_session_logits(s));
         }
         ck_assert_int_gt(v.n_compared, 2000);
@@ -144,7 +144,7 @@ START_TEST(batches)
         next[i] = v.ids[20 + i];
     }
     if (m)
-        ck_assert_msg(!cb_decode_batch(s, next, N), "%s", cb_error());
+        ck_assert_ok(cb_decode_batch(s, next, N));
     for (int i = 0; m && i < N; i++) {
         alone = cb_toy_exact_session(m, 64, 0);
         ck_assert(!cb_session_prefill(alone, v.ids, 3 + i, NULL));
@@ -251,7 +251,7 @@ static void make_files(const struct recipe *r, const char *base, const char *ada
 
     cb_recipe_make(r, &base_make);
     cb_make_save(&base_make, base);
-    ck_assert_msg(!cb_gguf_open(base, &g), "%s", cb_error());
+    ck_assert_ok(cb_gguf_open(base, &g));
     begin_adapter(&a, json_string_value(json_object_get(r->root, "arch")));
     cb_make_init(&m);
     for (uint64_t i = 0; cb_gguf_kv_at(g, i); i++)
@@ -275,7 +275,7 @@ static void logits_of(cb_model *m, const struct recipe *r, float *out)
     cb_session *s = cb_toy_exact_session(m, 64, 16);
     const size_t n = (size_t)cb_n_vocab(m);
 
-    ck_assert_msg(!cb_session_prefill(s, r->ids, r->n - 1, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, r->ids, r->n - 1, NULL));
     memcpy(out, cb_session_logits(s), n * sizeof *out);
     ck_assert(!cb_session_decode(s, r->ids[r->n - 1]));
     memcpy(out + n, cb_session_logits(s), n * sizeof *out);
@@ -315,7 +315,7 @@ START_TEST(the_same_as_merged)
     for (int i = 0; i < 3; i++) {
         p.adapters = i == 1 ? &x : NULL;
         p.n_adapter = i == 1;
-        ck_assert_msg(!cb_model_open(i == 2 ? merged : base, &p, &m), "%s", cb_error());
+        ck_assert_ok(cb_model_open(i == 2 ? merged : base, &p, &m));
         logits_of(m, &r, out + i * n);
         cb_model_close(m);
     }
@@ -356,7 +356,7 @@ START_TEST(banks_belong_to_the_adapters)
             cb_model *with = open_scaled(1);
             s = cb_toy_exact_session(with, 64, 0);
             ck_assert(!cb_session_prefill(s, v.ids, v.n, NULL));
-            ck_assert_msg(!cb_session_save(s, bank), "%s", cb_error());
+            ck_assert_ok(cb_session_save(s, bank));
             cb_session_close(s);
             cb_model_close(with);
         }
@@ -394,11 +394,11 @@ START_TEST(folders_of_banks)
         cb_model *m = open_scaled(scale[i]);
         cb_session *s;
         int hit;
-        ck_assert_msg(!cb_bank_dir_find(dir, m, &p, ids, N, &s, &hit), "%s", cb_error());
+        ck_assert_ok(cb_bank_dir_find(dir, m, &p, ids, N, &s, &hit));
         ck_assert_int_eq(hit, i == 3 ? N : 0);
         if (!hit) {
             ck_assert(!cb_session_prefill(s, ids, N, NULL));
-            ck_assert_msg(!cb_bank_dir_put(dir, s), "%s", cb_error());
+            ck_assert_ok(cb_bank_dir_put(dir, s));
         }
         cb_session_close(s);
         cb_model_close(m);

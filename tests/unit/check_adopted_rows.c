@@ -48,17 +48,12 @@ static void teardown(void)
     cb_folder_remove();
 }
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static cb_session *read_with(const char *policy, const char *type, int n)
 {
     const struct setting r = { policy, type, "dense", 0 };
     cb_session *s = cb_setting_session(m, &r, N_CTX);
 
-    ok(cb_session_prefill(s, ids, n, NULL));
+    ck_assert_ok(cb_session_prefill(s, ids, n, NULL));
     return s;
 }
 
@@ -66,7 +61,7 @@ static void save_with(const char *policy, const char *type)
 {
     cb_session *s = read_with(policy, type, N_PROMPT);
 
-    ok(cb_session_save(s, path));
+    ck_assert_ok(cb_session_save(s, path));
     cb_session_close(s);
 }
 
@@ -88,11 +83,11 @@ static void goes_on(const char *file, const char *policy, const char *type, int 
     cb_session *s, *fresh = read_with(policy, type, n);
     struct cb_memory x, y;
 
-    ok(cb_session_load_as(m, file, 0, policy, &s));
+    ck_assert_ok(cb_session_load_as(m, file, 0, policy, &s));
     ck_assert_int_eq(cb_session_len(s), n);
     for (int i = 0; i < N_STEP; i++) {
-        ok(cb_session_decode(s, ids[n + i]));
-        ok(cb_session_decode(fresh, ids[n + i]));
+        ck_assert_ok(cb_session_decode(s, ids[n + i]));
+        ck_assert_ok(cb_session_decode(fresh, ids[n + i]));
         same_logits(s, fresh, within, policy);
     }
     cb_session_memory(s, &x);
@@ -101,10 +96,10 @@ static void goes_on(const char *file, const char *policy, const char *type, int 
                   "%s reads %llu and %llu bytes", policy,
                   (unsigned long long)x.kv_read_bytes_per_token,
                   (unsigned long long)y.kv_read_bytes_per_token);
-    ok(cb_session_prefill(s, ids + n + N_STEP, 40, NULL));
-    ok(cb_session_prefill(fresh, ids + n + N_STEP, 40, NULL));
+    ck_assert_ok(cb_session_prefill(s, ids + n + N_STEP, 40, NULL));
+    ck_assert_ok(cb_session_prefill(fresh, ids + n + N_STEP, 40, NULL));
     same_logits(s, fresh, within, policy);
-    ok(cb_session_save(s, path)); /* and can be saved in its turn */
+    ck_assert_ok(cb_session_save(s, path)); /* and can be saved in its turn */
     cb_session_close(s);
     cb_session_close(fresh);
 }
@@ -144,11 +139,11 @@ START_TEST(a_file_that_continues_another)
     DIR *d;
 
     snprintf(folder, sizeof folder, "%s.dir", path);
-    ok(cb_bank_dir_open(folder, NULL, &dir));
+    ck_assert_ok(cb_bank_dir_open(folder, NULL, &dir));
     for (int n = 256; n <= 512; n += 256) {
         cb_session *s = cb_setting_session(m, &r, N_CTX);
-        ok(cb_session_prefill(s, ids, n, NULL));
-        ok(cb_bank_dir_put(dir, s));
+        ck_assert_ok(cb_session_prefill(s, ids, n, NULL));
+        ck_assert_ok(cb_bank_dir_put(dir, s));
         cb_session_close(s);
     }
     d = opendir(folder);
@@ -158,7 +153,7 @@ START_TEST(a_file_that_continues_another)
         if (!strstr(f->d_name, ".bank"))
             continue;
         snprintf(file, sizeof file, "%s/%s", folder, f->d_name);
-        ok(cb_session_load(m, file, 0, &s));
+        ck_assert_ok(cb_session_load(m, file, 0, &s));
         n = cb_session_len(s);
         cb_session_close(s);
         for (int to = 0; to < N_FEW; to++)

@@ -33,7 +33,7 @@ static cb_model *open_with(const char *path, const struct cb_model_params *p)
 {
     cb_model *m;
 
-    ck_assert_msg(!cb_model_open(path, p, &m), "%s", cb_error());
+    ck_assert_ok(cb_model_open(path, p, &m));
     return m;
 }
 
@@ -321,7 +321,7 @@ START_TEST(kept_tokens)
         cb_session *s;
         ck_assert_int_eq(cb_session_open(m, &p, &s), 0);
         ck_assert_int_eq(cb_session_kept(s, 0, 0, NULL, 0), 0);
-        ck_assert_msg(!cb_session_prefill(s, tokens, 48, NULL), "%s", cb_error());
+        ck_assert_ok(cb_session_prefill(s, tokens, 48, NULL));
         kept_is_sound(s, 48, row[r].budget);
         ck_assert_int_gt(cb_session_kept(s, 3, 0, pos, 2), 2);
         ck_assert_int_eq(pos[2], 7); /* no further than cap */
@@ -401,7 +401,7 @@ static struct ids chat(const cb_model *m, const char *form, const struct cb_mess
     const struct cb_chat how = { .form = form };
     struct ids x;
 
-    ck_assert_msg(!cb_chat_tokenize(m, &how, msg, n, 1, from, &x.at, &x.n), "%s", cb_error());
+    ck_assert_ok(cb_chat_tokenize(m, &how, msg, n, 1, from, &x.at, &x.n));
     return x;
 }
 

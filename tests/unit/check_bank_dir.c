@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "kit/suite.h"
 #include "remembered.h"
 
 /* ---- what is found ---- */
@@ -92,7 +93,7 @@ START_TEST(a_file_that_continues_another_opens)
         if (!strstr(f->d_name, ".bank"))
             continue;
         snprintf(file, sizeof file, "%s/%s", path, f->d_name);
-        ck_assert_msg(!cb_session_load(m, file, 0, &s), "%s", cb_error());
+        ck_assert_ok(cb_session_load(m, file, 0, &s));
         fresh = cb_setting_session(m, r, N_CTX);
         prefill(fresh, ids, cb_session_len(s));
         same(s, fresh, file);

@@ -2,6 +2,7 @@
 /* check_bank_faults.c - whatever happens to a folder that remembers prompts, the answer is right:
  * faults that pass, files replaced, long chains, locks, full disks, several processes. */
 #include "base/json_lenient.h"
+#include "kit/suite.h"
 #include "remembered.h"
 
 /* ---- faults that pass ---- */
@@ -191,7 +192,7 @@ static void count_row(const char *file)
     snprintf(name, sizeof name, "%s", file);
     while (*name) {
         char *about, *at;
-        ck_assert_msg(!cb_bank_describe(name, &about), "%s", cb_error());
+        ck_assert_ok(cb_bank_describe(name, &about));
         at = strstr(about, "\"file\": \"");
         if (at)
             snprintf(name, sizeof name, "%s/%.*s", path, (int)strcspn(at + 9, "\""), at + 9);
@@ -219,7 +220,7 @@ START_TEST(many_turns)
         ck_assert_int_eq(n_hit, i ? 200 + i - 1 : 0);
         ck_assert_int_le(cb_fault_calls(FAULT_OPEN), 2 * 64 + 8);
         prefill(s, ids + n_hit, 200 + i - n_hit);
-        ck_assert_msg(!cb_bank_dir_put(dir, s), "%s", cb_error());
+        ck_assert_ok(cb_bank_dir_put(dir, s));
         cb_session_close(s);
         ck_assert_int_eq(n_banks(), i + 1);
     }
@@ -261,7 +262,7 @@ START_TEST(a_held_lock)
     ck_assert_msg(strstr(cb_error(), "another program holds the lock") != NULL, "%s", cb_error());
     ck_assert_int_eq(for_files(".bank", NULL), 0);
     close(fd);
-    ck_assert_msg(!cb_bank_dir_put(dir, s), "%s", cb_error());
+    ck_assert_ok(cb_bank_dir_put(dir, s));
     ck_assert_int_eq(for_files(".bank", NULL), 1);
     cb_session_close(s);
 }

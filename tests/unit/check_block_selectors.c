@@ -65,7 +65,7 @@ static void open_blocks_of(int i, const char *block)
     cb_recipe_make(&r, &make);
     cb_make_save(&make, model_file(&file));
     cb_recipe_close(&r);
-    ck_assert_msg(!cb_model_open(file, &p, &m), "%s", cb_error());
+    ck_assert_ok(cb_model_open(file, &p, &m));
     for (int j = 0; j < N_IDS; j++) {
         x = 1103515245u * x + 12345u;
         ids[j] = (int32_t)((x >> 8) % (uint32_t)cb_n_vocab(m));
@@ -88,19 +88,19 @@ static cb_session *session(int chunk)
     const struct cb_session_params p = { .n_ctx = N_CTX, .chunk = chunk };
     cb_session *s;
 
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
 static void prompt(cb_session *s, int from, int n)
 {
-    ck_assert_msg(!cb_session_prefill(s, ids + from, n, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, ids + from, n, NULL));
 }
 
 static void steps(cb_session *s, int from, int n)
 {
     for (int i = from; i < from + n; i++)
-        ck_assert_msg(!cb_session_decode(s, ids[i]), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, ids[i]));
 }
 
 static void same(const cb_session *a, const cb_session *b, const char *what)
@@ -172,7 +172,7 @@ START_TEST(large_blocks)
     same(a, b, "tokens after chunks");
     near(a, c, "token by token");
     cb_session_memory(a, &now);
-    ck_assert_msg(!cb_session_plan(a, n, N_STEP, &plan), "%s", cb_error());
+    ck_assert_ok(cb_session_plan(a, n, N_STEP, &plan));
     ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
     cb_session_close(a);
     cb_session_close(b);
@@ -190,7 +190,7 @@ START_TEST(forks_and_batches)
     alone = session(0);
     prompt(a, 0, N_PROMPT);
     prompt(alone, 0, N_PROMPT);
-    ck_assert_msg(!cb_session_fork(a, &b), "%s", cb_error());
+    ck_assert_ok(cb_session_fork(a, &b));
     steps(b, 250, N_STEP); /* which leave the first one as it was */
     steps(a, N_PROMPT, N_STEP);
     steps(alone, N_PROMPT, N_STEP);
@@ -198,7 +198,7 @@ START_TEST(forks_and_batches)
     for (int i = 0; i < N_STEP; i++) {
         cb_session *const both[2] = { b, a };
         const int32_t next[2] = { ids[i], ids[230 + i] };
-        ck_assert_msg(!cb_decode_batch(both, next, 2), "%s", cb_error());
+        ck_assert_ok(cb_decode_batch(both, next, 2));
         steps(alone, 230 + i, 1);
         near(a, alone, "in a batch");
     }
@@ -217,9 +217,9 @@ START_TEST(saved_banks)
     a = session(0);
     prompt(a, 0, N_PROMPT);
     steps(a, N_PROMPT, 3);
-    ck_assert_msg(!cb_session_save(a, bank), "%s", cb_error());
-    ck_assert_msg(!cb_bank_verify(bank), "%s", cb_error());
-    ck_assert_msg(!cb_session_load(m, bank, 0, &b), "%s", cb_error());
+    ck_assert_ok(cb_session_save(a, bank));
+    ck_assert_ok(cb_bank_verify(bank));
+    ck_assert_ok(cb_session_load(m, bank, 0, &b));
     steps(a, 230, N_STEP);
     steps(b, 230, N_STEP);
     same(a, b, "tokens after loading");
@@ -240,7 +240,7 @@ START_TEST(planned)
 
     open_model(_i);
     s = session(0);
-    ck_assert_msg(!cb_session_plan(s, N_PROMPT, N_STEP, &plan), "%s", cb_error());
+    ck_assert_ok(cb_session_plan(s, N_PROMPT, N_STEP, &plan));
     prompt(s, 0, N_PROMPT);
     steps(s, N_PROMPT, N_STEP);
     cb_session_memory(s, &now);
@@ -250,9 +250,9 @@ START_TEST(planned)
                       plan.kv_read_bytes_per_token); /* part of a block */
     ck_assert_uint_ge(now.kv_read_bytes_per_token, plan.kv_read_bytes_per_token * 4 / 5);
     ck_assert_uint_gt(now.kv_bytes, now.kv_full_bytes);
-    ck_assert_msg(!cb_session_truncate(s, 134), "%s", cb_error());
+    ck_assert_ok(cb_session_truncate(s, 134));
     cb_session_memory(s, &now);
-    ck_assert_msg(!cb_session_plan(s, 134, 0, &plan), "%s", cb_error());
+    ck_assert_ok(cb_session_plan(s, 134, 0, &plan));
     ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
     cb_session_close(s);
     close_model();
@@ -269,7 +269,7 @@ START_TEST(cuts)
         cb_session *a = session(0), *b = session(0);
         prompt(a, 0, N_PROMPT);
         steps(a, N_PROMPT, 2);
-        ck_assert_msg(!cb_session_truncate(a, at[k]), "%s", cb_error());
+        ck_assert_ok(cb_session_truncate(a, at[k]));
         prompt(b, 0, at[k]);
         prompt(a, 260, 21);
         prompt(b, 260, 21);

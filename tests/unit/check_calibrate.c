@@ -17,6 +17,7 @@
 #include "calibrate/trial.h"
 #include "eval/ask.h"
 #include "eval/metric.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
 
@@ -522,11 +523,11 @@ START_TEST(a_probe_sees_every_row)
     tokens(ids, N);
     all->n_layer = one->n_layer = 3;
     all->n_head = one->n_head = 4;
-    ck_assert_msg(!cb_probe_open(m, &pa, N, &s), "%s", cb_error());
-    ck_assert_msg(!cb_probe_feed(s, ids, N, 0, NULL), "%s", cb_error());
+    ck_assert_ok(cb_probe_open(m, &pa, N, &s));
+    ck_assert_ok(cb_probe_feed(s, ids, N, 0, NULL));
     cb_session_close(s);
-    ck_assert_msg(!cb_probe_open(m, &po, N, &s), "%s", cb_error());
-    ck_assert_msg(!cb_probe_feed(s, ids, N, N - 1, NULL), "%s", cb_error());
+    ck_assert_ok(cb_probe_open(m, &po, N, &s));
+    ck_assert_ok(cb_probe_feed(s, ids, N, N - 1, NULL));
     cb_session_close(s);
     ck_assert_int_eq(all->n_prompt, 3);
     ck_assert_int_eq(one->n_look, 3 * (N - 1));
@@ -552,7 +553,7 @@ START_TEST(trials_beside_the_full_cache)
     int32_t ids[N];
 
     tokens(ids, N);
-    ck_assert_msg(!cb_trial_text(&t, ids, N, STEPS), "%s", cb_error());
+    ck_assert_ok(cb_trial_text(&t, ids, N, STEPS));
     ck_assert_int_eq(t.n_token, STEPS);
     for (int i = 0; i < 2; i++) { /* the second may read more than there is */
         ck_assert_double_eq_tol(v[i].kl, 0, 1e-9);
@@ -575,7 +576,7 @@ static int greedy(struct cb_model *m, const struct item *it, int n_ctx, char *te
     cb_session *s;
     int n = 0, at = 0;
 
-    ck_assert_msg(!cb_ask_prompt(m, NULL, it, n_ctx, 1, &prompt), "%s", cb_error());
+    ck_assert_ok(cb_ask_prompt(m, NULL, it, n_ctx, 1, &prompt));
     ck_assert(!cb_session_open(m, &p, &s));
     ck_assert(!cb_session_prefill(s, prompt.ids, prompt.n, NULL));
     for (; n < it->max_new; n++) {
@@ -623,7 +624,7 @@ START_TEST(an_item_is_held_by_all_its_tokens)
         cb_item_free(&it);
         make_item(&it, context, text);
         if (n == 8 && strlen(text) > 7) {
-            ck_assert_msg(!cb_trial_item(&t, &it), "%s", cb_error());
+            ck_assert_ok(cb_trial_item(&t, &it));
             if (t.n_right && t.n_token == 8) {
                 ck_assert_int_eq(v[0].held, 1);
                 ck_assert_int_eq(v[1].held, v[1].same == 8);
@@ -632,7 +633,7 @@ START_TEST(an_item_is_held_by_all_its_tokens)
             }
             cb_item_free(&it); /* an answer that the full cache does not give */
             make_item(&it, context, "no such answer");
-            ck_assert_msg(!cb_trial_item(&t, &it), "%s", cb_error());
+            ck_assert_ok(cb_trial_item(&t, &it));
             ck_assert_int_eq(v[0].held, t.n_right);
             ck_assert_int_le(v[1].held, t.n_right);
         }

@@ -212,7 +212,7 @@ static int ids_of(const cb_model *m, const char *form, const char *text, int32_t
     const struct cb_message msg = { "user", text };
     int n;
 
-    ck_assert_msg(!cb_chat_tokenize(m, &how, &msg, 1, 1, 0, ids, &n), "%s", cb_error());
+    ck_assert_ok(cb_chat_tokenize(m, &how, &msg, 1, 1, 0, ids, &n));
     return n;
 }
 

@@ -84,9 +84,9 @@ static void compare_masks(cb_model *m, const cb_grammar *g, int steps)
     const struct token_trie *trie;
     struct constraint *c, *alone;
 
-    ck_assert_msg(!cb_model_token_trie(m, &trie), "%s", cb_error());
-    ck_assert_msg(!cb_constraint_new(&g->program, trie, &c), "%s", cb_error());
-    ck_assert_msg(!cb_constraint_new(&g->program, trie, &alone), "%s", cb_error());
+    ck_assert_ok(cb_model_token_trie(m, &trie));
+    ck_assert_ok(cb_constraint_new(&g->program, trie, &c));
+    ck_assert_ok(cb_constraint_new(&g->program, trie, &alone));
     for (int i = 0; i < steps; i++) {
         const uint64_t *mask;
         const int allowed = cb_constraint_mask(c, &mask);
@@ -181,7 +181,7 @@ static cb_sampler *sampler(cb_model *m, const cb_grammar *g, struct cb_sampler_p
     cb_sampler *s;
 
     ck_assert_int_eq(cb_sampler_new(&p, cb_n_vocab(m), &s), CB_OK);
-    ck_assert_msg(!cb_sampler_set_grammar(s, m, g), "%s", cb_error());
+    ck_assert_ok(cb_sampler_set_grammar(s, m, g));
     return s;
 }
 

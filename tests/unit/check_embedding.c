@@ -60,7 +60,7 @@ static void compare(cb_session *s, const json_t *of, int pool)
 
     for (int i = 0; i < n; i++)
         ids[i] = (int32_t)id[i];
-    ck_assert_msg(!cb_session_embed(s, ids, n, &how, out), "%s", cb_error());
+    ck_assert_ok(cb_session_embed(s, ids, n, &how, out));
     ck_assert_int_eq(cb_session_len(s), n);
     for (int i = 0; i < n_embd; i++) {
         ck_assert_msg(fabs((double)out[i] - want[i]) < 2e-5, "%s, number %d: %g, not %g",
@@ -68,7 +68,7 @@ static void compare(cb_session *s, const json_t *of, int pool)
         length += want[i] * want[i];
     }
     how.normalize = 1;
-    ck_assert_msg(!cb_session_embed(s, ids, n, &how, out), "%s", cb_error());
+    ck_assert_ok(cb_session_embed(s, ids, n, &how, out));
     for (int i = 0; i < n_embd; i++)
         ck_assert_double_lt(fabs((double)out[i] - want[i] / sqrt(length)), 1e-5);
 }
@@ -136,7 +136,7 @@ START_TEST(pooling_of_the_file)
         cb_model_get_info(m, &info);
         ck_assert_int_eq(info.pooling, file > 0 ? file : CB_POOL_MODEL);
         ck_assert_int_le(info.n_embd, 1024);
-        ck_assert_msg(!cb_session_embed(s, ids, 4, NULL, own), "%s", cb_error());
+        ck_assert_ok(cb_session_embed(s, ids, 4, NULL, own));
         how.pooling = used[file + 1];
         ck_assert(!cb_session_embed(s, ids, 4, &how, asked));
         ck_assert_mem_eq(own, asked, (size_t)info.n_embd * sizeof *own);

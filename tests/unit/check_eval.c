@@ -13,6 +13,7 @@
 #include "eval/metric.h"
 #include "eval/published.h"
 #include "kit/item_warnings.h"
+#include "kit/suite.h"
 
 /* ---- files ---- */
 
@@ -50,7 +51,7 @@ START_TEST(reads_the_three_forms)
         "\"all_classes\":[\"x\",\"z\"],\"_id\":\"b\"}\n"
         "{\"id\":7,\"dataset\":\"longbook_choice_eng\",\"context\":\"Book\",\"input\":\"Who\","
         "\"answer\":[\"two\"],\"options\":[\"one\",\"two\",\"three\",\"four\"]}\n");
-    ck_assert_msg(!cb_item_read(path, cb_item_warn, NULL, &x), "%s", cb_error());
+    ck_assert_ok(cb_item_read(path, cb_item_warn, NULL, &x));
     ck_assert_str_eq(cb_item_warned, "");
     ck_assert_int_eq(x.n, 3);
     ck_assert_str_eq(x.at[0].id, "a-0");
@@ -89,7 +90,7 @@ START_TEST(bad_lines_are_named_and_the_others_count)
                "{\"x\":1}\n"
                "{\"prompt\":\"\",\"answers\":[\"a\"],\"metric\":\"em\"}\n"
                "{\"prompt\":\"last\",\"answers\":3,\"metric\":\"last_number\"}");
-    ck_assert_msg(!cb_item_read(path, cb_item_warn, NULL, &x), "%s", cb_error());
+    ck_assert_ok(cb_item_read(path, cb_item_warn, NULL, &x));
     ck_assert_int_eq(x.n, 2);
     ck_assert_int_eq(x.n_bad, 8);
     ck_assert_ptr_nonnull(strstr(cb_item_warned, ": line 2: "));
@@ -132,7 +133,7 @@ START_TEST(templates_are_those_published)
     struct templates *t;
     int n_chat = 0;
 
-    ck_assert_msg(!cb_templates_open(&t), "%s", cb_error());
+    ck_assert_ok(cb_templates_open(&t));
     ck_assert_int_eq(count_templates(t), 21 + 11 + 18);
     for (int i = 0; i < 21; i++)
         n_chat += cb_template_at(t, i)->chat;
@@ -236,7 +237,7 @@ START_TEST(needles_stand_at_their_depth)
     const struct gen g = gen_of(length, 2, depth, 4, 2);
     struct item_list x = { 0 };
 
-    ck_assert_msg(!cb_gen_needle(&g, &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_needle(&g, &x));
     ck_assert_int_eq(x.n, 16);
     for (int i = 0; i < x.n; i++) {
         const struct item *it = &x.at[i];
@@ -266,7 +267,7 @@ START_TEST(several_needles_are_spread)
     const char *before;
 
     g.n_needle = 4;
-    ck_assert_msg(!cb_gen_needle(&g, &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_needle(&g, &x));
     ck_assert_int_eq(x.at[0].n_answer, 4);
     ck_assert_str_eq(x.at[0].metric->name, "contains_all");
     before = x.at[0].context;
@@ -288,7 +289,7 @@ START_TEST(pass_keys_are_in_the_noise)
     const struct gen g = gen_of(length, 2, NULL, 0, 3);
     struct item_list x = { 0 };
 
-    ck_assert_msg(!cb_gen_passkey(&g, &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_passkey(&g, &x));
     ck_assert_int_eq(x.n, 6);
     for (int i = 0; i < x.n; i++) {
         check_length(&x.at[i], 0.02);
@@ -306,7 +307,7 @@ START_TEST(pass_keys_at_both_ends)
     struct item_list x = { 0 };
     char end[32];
 
-    ck_assert_msg(!cb_gen_passkey(&g, &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_passkey(&g, &x));
     ck_assert_int_eq(x.n, 2);
     ck_assert_int_eq(strncmp(strstr(x.at[0].context, "\n\n") + 2, "The pass key is ", 16), 0);
     snprintf(end, sizeof end, "%s is the pass key. \n\n", x.at[1].answer[0]);
@@ -322,7 +323,7 @@ START_TEST(stages_two_has_its_sum_in_the_dictionary)
 
     for (int cot = 0; cot < 2; cot++) {
         struct item_list x = { 0 };
-        ck_assert_msg(!cb_gen_2stage(&g, cot, &x), "%s", cb_error());
+        ck_assert_ok(cb_gen_2stage(&g, cot, &x));
         ck_assert_int_eq(x.n, 24);
         for (int i = 0; i < x.n; i++) {
             int a, b;
@@ -346,8 +347,8 @@ START_TEST(stages_two_as_published)
     struct item_list x = { 0 }, y = { 0 };
     int zero = 0;
 
-    ck_assert_msg(!cb_gen_2stage_published(&g, &x), "%s", cb_error());
-    ck_assert_msg(!cb_gen_2stage_published(&g, &y), "%s", cb_error());
+    ck_assert_ok(cb_gen_2stage_published(&g, &x));
+    ck_assert_ok(cb_gen_2stage_published(&g, &y));
     ck_assert_int_eq(x.n, 120);
     for (int i = 0; i < x.n; i++) {
         const int n = size[i % 10];
@@ -384,7 +385,7 @@ START_TEST(stages_two_with_examples)
     struct item_list x = { 0 };
     int largest = 0;
 
-    ck_assert_msg(!cb_gen_2stage_shown(&g, 12, 9, &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_2stage_shown(&g, 12, 9, &x));
     ck_assert_int_eq(x.n, 60);
     for (int i = 0; i < x.n; i++) {
         const char *line = x.at[i].question;
@@ -624,7 +625,7 @@ START_TEST(ruler_questions_take_documents_of_others)
     cb_buf_free(&b);
     g.qa_file = path;
     ck_assert_ptr_null(cb_ruler_needs(ruler("qa_1"), &g));
-    ck_assert_msg(!cb_gen_ruler(&g, ruler("qa_1"), &x), "%s", cb_error());
+    ck_assert_ok(cb_gen_ruler(&g, ruler("qa_1"), &x));
     ck_assert_int_eq(x.n, 3);
     for (int i = 0; i < 3; i++) {
         check_answers_inside(&x.at[i]);

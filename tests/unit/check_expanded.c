@@ -24,17 +24,12 @@ static struct recipe recipe;
 static cb_model *m;
 static char path[4096], bank[4096];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static cb_model *open_with(int threads)
 {
     const struct cb_model_params p = { .n_threads = threads, .device = "cpu" };
     cb_model *x;
 
-    ok(cb_model_open(path, &p, &x));
+    ck_assert_ok(cb_model_open(path, &p, &x));
     return x;
 }
 
@@ -65,7 +60,7 @@ static cb_session *session(cb_model *x, const char *type, const char *policy, in
     };
     cb_session *s;
 
-    ok(cb_session_open(x, &p, &s));
+    ck_assert_ok(cb_session_open(x, &p, &s));
     return s;
 }
 
@@ -92,7 +87,7 @@ static int prompt(cb_session *s, int from, int n)
 
     for (int i = 0; i < n; i++)
         ids[i] = cb_recipe_id(&recipe, from + i);
-    ok(cb_session_prefill(s, ids, n, &how));
+    ck_assert_ok(cb_session_prefill(s, ids, n, &how));
     ck_assert(!cb_expanded_is_on(s));
     return x.expanded;
 }
@@ -153,7 +148,7 @@ START_TEST(same_in_any_way)
     one = open_with(1);
     s = session(m, "f16", "full", 0);
     prompt(s, 0, N_BEFORE);
-    ok(cb_session_save(s, bank));
+    ck_assert_ok(cb_session_save(s, bank));
     prompt(s, N_BEFORE, N_PROMPT);
     for (int i = 0; i < 3; i++) {
         cb_session *x = session(i ? m : one, "f16", "full", chunk[i]);
@@ -162,7 +157,7 @@ START_TEST(same_in_any_way)
         same(s, x, "chunks");
         cb_session_close(x);
     }
-    ok(cb_session_load(m, bank, N_CTX, &l));
+    ck_assert_ok(cb_session_load(m, bank, N_CTX, &l));
     prompt(l, N_BEFORE, N_PROMPT);
     same(s, l, "after a saved bank");
     cb_session_close(l);
@@ -179,8 +174,8 @@ START_TEST(planned)
 
     open_recipe(0);
     s = session(m, "f16", "full", 0);
-    ok(cb_session_plan(s, N_PROMPT, 0, &plan));
-    ok(cb_session_plan(s, 500, 0, &small)); /* too short */
+    ck_assert_ok(cb_session_plan(s, N_PROMPT, 0, &plan));
+    ck_assert_ok(cb_session_plan(s, 500, 0, &small)); /* too short */
     prompt(s, 0, N_PROMPT);
     cb_session_memory(s, &now);
     ck_assert_uint_eq(now.scratch_bytes, plan.scratch_bytes);

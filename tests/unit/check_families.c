@@ -111,11 +111,6 @@ static cb_session *open_session(const struct test *r, cb_model *m, int chunk, co
     return s;
 }
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static void check_worst(const struct test *r, const char *name, int device, const char *how)
 {
     ck_assert_msg(r->worst < tolerance, "%s on %s %s, %s: off by %g", name, devices[device].device,
@@ -129,7 +124,7 @@ static void prompts(struct test *r, cb_model *m, const char *name, int device)
     for (int i = 0; i < 2; i++) {
         const struct cb_prefill how = { .logits = compare, .logits_arg = r };
         cb_session *s = open_session(r, m, chunk[i], NULL);
-        ok(cb_session_prefill(s, r->recipe.ids, r->recipe.n, &how));
+        ck_assert_ok(cb_session_prefill(s, r->recipe.ids, r->recipe.n, &how));
         check_worst(r, name, device, i ? "prompt in chunks" : "prompt");
         cb_session_close(s);
     }
@@ -140,7 +135,7 @@ static void tokens(struct test *r, cb_model *m, const char *name, int device)
     cb_session *s = open_session(r, m, 0, NULL);
 
     for (int i = 0; i < r->recipe.n; i++) {
-        ok(cb_session_decode(s, r->recipe.ids[i]));
+        ck_assert_ok(cb_session_decode(s, r->recipe.ids[i]));
         compare(r, i, cb_session_logits(s));
     }
     check_worst(r, name, device, "token by token");
@@ -164,9 +159,9 @@ static void tops(struct test *r, cb_model *m, const char *name)
     for (int i = 0; i < r->recipe.n; i++) {
         const float *x, *y;
         int best;
-        ok(cb_session_want_top(top, 1));
-        ok(cb_session_decode(all, r->recipe.ids[i]));
-        ok(cb_session_decode(top, r->recipe.ids[i]));
+        ck_assert_ok(cb_session_want_top(top, 1));
+        ck_assert_ok(cb_session_decode(all, r->recipe.ids[i]));
+        ck_assert_ok(cb_session_decode(top, r->recipe.ids[i]));
         x = cb_session_logits(all);
         y = cb_session_logits(top);
         best = largest(x, r->recipe.n_vocab);
@@ -183,10 +178,10 @@ static void turns(struct test *r, cb_model *m, const char *name, int device)
     cb_session *s = open_session(r, m, 5, NULL);
     const int a = r->recipe.n / 3, b = r->recipe.n / 2;
 
-    ok(cb_session_prefill(s, r->recipe.ids, a, NULL));
+    ck_assert_ok(cb_session_prefill(s, r->recipe.ids, a, NULL));
     for (int i = a; i < b; i++)
-        ok(cb_session_decode(s, r->recipe.ids[i]));
-    ok(cb_session_prefill(s, r->recipe.ids + b, r->recipe.n - b, NULL));
+        ck_assert_ok(cb_session_decode(s, r->recipe.ids[i]));
+    ck_assert_ok(cb_session_prefill(s, r->recipe.ids + b, r->recipe.n - b, NULL));
     compare(r, r->recipe.n - 1, cb_session_logits(s));
     check_worst(r, name, device, "two prompts");
     cb_session_close(s);
@@ -198,11 +193,11 @@ static void batches(struct test *r, cb_model *m, const char *name, int device)
     cb_session *s[2] = { open_session(r, m, 0, NULL), open_session(r, m, 0, NULL) };
     const int half = r->recipe.n / 2;
 
-    ok(cb_session_prefill(s[0], r->recipe.ids, half, NULL));
-    ok(cb_session_prefill(s[1], r->recipe.ids, half - 1, NULL));
+    ck_assert_ok(cb_session_prefill(s[0], r->recipe.ids, half, NULL));
+    ck_assert_ok(cb_session_prefill(s[1], r->recipe.ids, half - 1, NULL));
     for (int i = half; i < r->recipe.n; i++) {
         const int32_t next[2] = { r->recipe.ids[i], r->recipe.ids[i - 1] };
-        ok(cb_decode_batch(s, next, 2));
+        ck_assert_ok(cb_decode_batch(s, next, 2));
         compare(r, i, cb_session_logits(s[0]));
         compare(r, i - 1, cb_session_logits(s[1]));
     }
@@ -219,7 +214,7 @@ static void print_figures(const struct test *r, cb_model *m, const char *name, i
     cb_session *s = open_session(r, m, 0, NULL);
     struct cb_memory plan;
 
-    ok(cb_session_plan(s, 16, 0, &plan));
+    ck_assert_ok(cb_session_plan(s, 16, 0, &plan));
     printf("figures %s %s %s%s %.1e %llu %llu\n", m->arch->name, name, devices[device].device, isa,
            r->worst, (unsigned long long)plan.state_bytes / 2,
            (unsigned long long)plan.kv_full_bytes / 16);
@@ -547,9 +542,9 @@ START_TEST(policies)
         if (is_refused(&r, m, wide))
             continue;
         s = open_session(&r, m, 16, wide);
-        ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, &how));
+        ck_assert_ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, &how));
         for (int i = r.recipe.n - 10; i < r.recipe.n; i++) {
-            ok(cb_session_decode(s, r.recipe.ids[i]));
+            ck_assert_ok(cb_session_decode(s, r.recipe.ids[i]));
             compare(&r, i, cb_session_logits(s));
         }
         check_worst(&r, names[_i], 1, wide);
@@ -598,7 +593,7 @@ static void check_held(const cb_session *s, const char *name, const char *policy
                           "%s, %s: layer %d holds %d", name, policy, l, most);
     }
     cb_session_memory(s, &now);
-    ok(cb_session_plan(s, n_prompt, n_gen, &plan));
+    ck_assert_ok(cb_session_plan(s, n_prompt, n_gen, &plan));
     ck_assert_msg(plan.at_most ? now.kv_bytes <= plan.kv_bytes : now.kv_bytes == plan.kv_bytes,
                   "%s, %s: %llu bytes, planned %llu", name, policy,
                   (unsigned long long)now.kv_bytes, (unsigned long long)plan.kv_bytes);
@@ -622,10 +617,10 @@ START_TEST(narrow_policies)
         for (int k = is_refused(&r, m, narrow[p]) ? 2 : 0; k < 2; k++) {
             cb_session *s = open_session(&r, m, chunks[k], narrow[p]);
             const size_t bytes = (size_t)r.recipe.n_vocab * sizeof *first;
-            ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, NULL));
+            ck_assert_ok(cb_session_prefill(s, r.recipe.ids, r.recipe.n - 10, NULL));
             check_held(s, names[_i], narrow[p], r.recipe.n - 10, 0);
             for (int i = r.recipe.n - 10; i < r.recipe.n; i++)
-                ok(cb_session_decode(s, r.recipe.ids[i]));
+                ck_assert_ok(cb_session_decode(s, r.recipe.ids[i]));
             check_held(s, names[_i], narrow[p], r.recipe.n - 10, 10);
             if (k)
                 ck_assert_msg(!memcmp(first, cb_session_logits(s), bytes), "%s, %s: chunks matter",

@@ -42,14 +42,14 @@ static cb_session *open_row(const struct setting *r)
 
 static void prefill(cb_session *s, int from, int n)
 {
-    ck_assert_msg(!cb_session_prefill(s, ids + from, n, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, ids + from, n, NULL));
 }
 
 /* Tokens from..to-1 of a list that `salt` makes another one */
 static void steps(cb_session *s, int from, int to, int salt)
 {
     for (int i = from; i < to; i++)
-        ck_assert_msg(!cb_session_decode(s, ids[(i + salt) % N_CTX]), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, ids[(i + salt) % N_CTX]));
 }
 
 static void same_logits(const cb_session *a, const cb_session *b, const char *what)
@@ -279,7 +279,7 @@ START_TEST(cut_prompts)
         ck_assert_int_eq(cb_session_truncate(s, 100), CB_OK);
         if (k == 1) { /* one that was cut forks too */
             cb_session *f;
-            ck_assert_msg(!cb_session_fork(s, &f), "%s", cb_error());
+            ck_assert_ok(cb_session_fork(s, &f));
             cb_session_close(s);
             s = f;
         }

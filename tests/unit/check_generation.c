@@ -52,8 +52,8 @@ static cb_session *after_prompt(void)
     p.n_ctx = CONTEXT;
     for (int i = 0; i < PROMPT; i++)
         ids[i] = 3 + i * 7 % 50;
-    ck_assert_msg(!cb_session_open(model, &p, &s), "%s", cb_error());
-    ck_assert_msg(!cb_session_prefill(s, ids, PROMPT, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_open(model, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, ids, PROMPT, NULL));
     return s;
 }
 

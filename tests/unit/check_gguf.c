@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "kit/gguf_make.h"
+#include "kit/suite.h"
 #include "kit/tiny.h"
 
 static char path[64];
@@ -32,7 +33,7 @@ static struct gguf *reopen(struct gguf_make *m)
     struct gguf *g;
 
     cb_make_save(m, path);
-    ck_assert_msg(!cb_gguf_open(path, &g), "%s", cb_error());
+    ck_assert_ok(cb_gguf_open(path, &g));
     return g;
 }
 
@@ -339,7 +340,7 @@ START_TEST(split_models)
 
     for (int i = 0; i < PARTS; i++)
         save_part(g, i, PARTS, i);
-    ck_assert_msg(!cb_gguf_open(part_path(0), &h), "%s", cb_error());
+    ck_assert_ok(cb_gguf_open(part_path(0), &h));
     ck_assert_uint_eq(cb_gguf_n_tensor(h), cb_gguf_n_tensor(g));
     for (uint64_t i = 0; (t = cb_gguf_tensor_at(g, i)); i++) {
         snprintf(name, sizeof name, "%.*s", (int)t->name.n, t->name.s);

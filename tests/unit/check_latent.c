@@ -23,11 +23,6 @@ static struct recipe recipe; /* of the form with kv_b by head */
 static cb_model *m;
 static char path[4096], bank[4096];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static cb_model *open_as(const char *isa)
 {
     const struct cb_model_params p = { .n_threads = 2, .isa = isa };
@@ -98,7 +93,7 @@ static void check_plan(const cb_session *s, const char *what)
     struct cb_memory now, plan;
 
     cb_session_memory(s, &now);
-    ok(cb_session_plan(s, N_PROMPT, N_STEP, &plan));
+    ck_assert_ok(cb_session_plan(s, N_PROMPT, N_STEP, &plan));
     ck_assert_msg((double)now.kv_bytes <= 1.01 * (double)plan.kv_bytes &&
                       (plan.at_most || (double)now.kv_bytes >= 0.99 * (double)plan.kv_bytes),
                   "%s: %llu bytes, planned %llu", what, (unsigned long long)now.kv_bytes,
@@ -119,9 +114,9 @@ START_TEST(settings)
     cb_recipe_prompt(&recipe, s, 0, N_PROMPT);
     cb_recipe_steps(&recipe, s, N_PROMPT, N_STEP);
     check_plan(s, r->policy);
-    ok(cb_session_save(s, bank));
-    ok(cb_session_load(m, bank, 0, &l));
-    ok(cb_session_fork(s, &f));
+    ck_assert_ok(cb_session_save(s, bank));
+    ck_assert_ok(cb_session_load(m, bank, 0, &l));
+    ck_assert_ok(cb_session_fork(s, &f));
     for (int i = 0; i < 2; i++) {
         cb_recipe_steps(&recipe, s, 300, N_STEP);
         cb_recipe_steps(&recipe, l, 300, N_STEP);
@@ -147,7 +142,7 @@ static cb_session *filled(cb_model *x, const char *type_k, const char *type_v)
     const struct cb_session_params p = { .n_ctx = N_CTX, .type_k = type_k, .type_v = type_v };
     cb_session *s;
 
-    ok(cb_session_open(x, &p, &s));
+    ck_assert_ok(cb_session_open(x, &p, &s));
     cb_recipe_prompt(&recipe, s, 0, N_PROMPT);
     cb_recipe_steps(&recipe, s, N_PROMPT, N_STEP);
     return s;

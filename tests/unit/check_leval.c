@@ -35,14 +35,13 @@ START_TEST(a_document_with_several_questions)
 {
     struct item_list x;
 
-    ck_assert_msg(!read_as("quality",
-                           "{\"instructions\":[\"Who?\\n (A) I\\n (B) you\",\"Why?\"],"
-                           "\"outputs\":[\"(B) you\",\"(A) so\"],\"input\":\"A tale.\","
-                           "\"source\":\"s\",\"evaluation\":\"exam\"}\n"
-                           "{\"instructions\":[\"When?\"],\"outputs\":[\"(D) now\"],"
-                           "\"input\":\"Another.\",\"evaluation\":\"exam\"}\n",
-                           &x),
-                  "%s", cb_error());
+    ck_assert_ok(read_as("quality",
+                         "{\"instructions\":[\"Who?\\n (A) I\\n (B) you\",\"Why?\"],"
+                         "\"outputs\":[\"(B) you\",\"(A) so\"],\"input\":\"A tale.\","
+                         "\"source\":\"s\",\"evaluation\":\"exam\"}\n"
+                         "{\"instructions\":[\"When?\"],\"outputs\":[\"(D) now\"],"
+                         "\"input\":\"Another.\",\"evaluation\":\"exam\"}\n",
+                         &x));
     ck_assert_int_eq(x.n, 3);
     ck_assert_str_eq(cb_item_warned, "");
     ck_assert_str_eq(x.at[0].task, "quality");
@@ -77,11 +76,10 @@ START_TEST(exams_have_their_metrics)
 {
     struct item_list x;
 
-    ck_assert_msg(!read_as(exams[_i].task,
-                           "{\"instructions\":[\"Q\"],\"outputs\":[\"A\"],\"input\":\"D\","
-                           "\"evaluation\":\"exam\"}",
-                           &x),
-                  "%s", cb_error());
+    ck_assert_ok(read_as(exams[_i].task,
+                         "{\"instructions\":[\"Q\"],\"outputs\":[\"A\"],\"input\":\"D\","
+                         "\"evaluation\":\"exam\"}",
+                         &x));
     ck_assert_str_eq(x.at[0].metric->name, exams[_i].metric);
     ck_assert_int_eq(x.at[0].chat, exams[_i].chat);
     cb_item_list_free(&x);
@@ -99,19 +97,18 @@ START_TEST(open_questions_name_their_metric)
 {
     struct item_list x;
 
-    ck_assert_msg(!read_as(open_ended[_i],
-                           "{\"instructions\":[\"Sum up.\"],\"outputs\":[\"It  is\\nall over.\"],"
-                           "\"input\":\"D\",\"evaluation\":\"rouge\"}\n"
-                           "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
-                           "\"evaluation\":\"f1\"}\n"
-                           "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
-                           "\"evaluation\":\"human\"}\n"
-                           "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
-                           "\"evaluation\":\"LLM\"}\n"
-                           "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
-                           "\"evaluation\":\"bleu\"}\n",
-                           &x),
-                  "%s", cb_error());
+    ck_assert_ok(read_as(open_ended[_i],
+                         "{\"instructions\":[\"Sum up.\"],\"outputs\":[\"It  is\\nall over.\"],"
+                         "\"input\":\"D\",\"evaluation\":\"rouge\"}\n"
+                         "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
+                         "\"evaluation\":\"f1\"}\n"
+                         "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
+                         "\"evaluation\":\"human\"}\n"
+                         "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
+                         "\"evaluation\":\"LLM\"}\n"
+                         "{\"instructions\":[\"Q\"],\"outputs\":[\"yes\"],\"input\":\"D\","
+                         "\"evaluation\":\"bleu\"}\n",
+                         &x));
     ck_assert_int_eq(x.n, 2);
     ck_assert_int_eq(x.n_bad, 1);
     ck_assert_str_eq(x.at[0].metric->name, "rouge_words");

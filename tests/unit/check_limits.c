@@ -189,7 +189,7 @@ START_TEST(kivi_of_a_huge_context)
     ck_assert_str_eq(cb_error(), "context of 1073741824 tokens: kivi holds up to 1073741311");
     cb_store_close(&s);
     ck_assert_int_eq(cb_store_open(&s, 2, 64, 1073741311, KV_F16, KV_F16, 0), 0);
-    ck_assert_msg(!cb_kivi_open(&s, form, form), "%s", cb_error());
+    ck_assert_ok(cb_kivi_open(&s, form, form));
     cb_store_close(&s);
 }
 END_TEST
@@ -267,8 +267,7 @@ START_TEST(memory_is_asked_for)
         struct purse rich = { .left = SIZE_MAX }, poor = { .left = 1 << 17 };
         struct grammar_limits limits = { .hold = pay, .user = &rich };
         cb_grammar *g;
-        ck_assert_msg(!cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g), "%s",
-                      cb_error());
+        ck_assert_ok(cb_grammar_new((enum grammar_kind)kind, text[kind], &limits, &g));
         ck_assert_uint_gt(rich.held, cb_grammar_bytes(g) / 2);
         ck_assert_uint_gt(rich.held, 1 << 17);
         cb_grammar_free(g);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "kit/suite.h"
 #include "kit/tiles.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -119,7 +120,7 @@ static void check_prefill(int which, int chunk, int n_threads)
     cb_model_get_info(m, &info);
     ck_assert_int_eq(info.n_vocab, v.n_vocab);
     s = cb_toy_exact_session(m, 64, chunk);
-    ck_assert_msg(!cb_session_prefill(s, v.ids, v.n, &how), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, v.ids, v.n, &how));
     ck_assert_msg(v.worst < tolerance, "%s on %s %s: off by %g", name, devices[device].device,
                   devices[device].isa ? devices[device].isa : "", v.worst);
     compare(&v, v.n - 1, cb_session_logits(s));
@@ -156,7 +157,7 @@ START_TEST(token_by_token)
     read_vector(name, &v);
     s = cb_toy_exact_session(m, 64, 0);
     for (int i = 0; i < v.n; i++) {
-        ck_assert_msg(!cb_session_decode(s, v.ids[i]), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, v.ids[i]));
         compare(&v, i, cb_session_logits(s));
     }
     ck_assert_int_eq(cb_session_len(s), v.n);
@@ -187,9 +188,9 @@ static float *run(const char *path, int device)
     s = cb_toy_exact_session(m, 64, 0);
     for (int i = 0; i < N_TOKENS; i++)
         ids[i] = (int32_t)(cb_rand_u64(&rng) % (uint64_t)info.n_vocab);
-    ck_assert_msg(!cb_session_prefill(s, ids, N_TOKENS - 3, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, ids, N_TOKENS - 3, NULL));
     for (int i = N_TOKENS - 3; i < N_TOKENS; i++)
-        ck_assert_msg(!cb_session_decode(s, ids[i]), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, ids[i]));
     out = malloc(sizeof *out * (size_t)info.n_vocab);
     memcpy(out, cb_session_logits(s), sizeof *out * (size_t)info.n_vocab);
     cb_session_close(s);

@@ -19,18 +19,6 @@ enum { PROMPT = 200, TEXT = 120 };
 
 static struct headed h;
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
-static void open_made(int i, int what, int draft)
-{
-    cb_headed_make(&h, i, what);
-    cb_headed_open(&h, draft);
-    ck_assert_ptr_nonnull(h.m->mtp);
-}
-
 /* ---- the formula ---- */
 
 static void norm(const float *w, const double *x, int n, double *y)
@@ -83,9 +71,9 @@ START_TEST(formula)
 {
     cb_session *s;
 
-    open_made(_i, HEAD_STILL, 1);
+    cb_headed_new(&h, _i, HEAD_STILL, 1);
     s = cb_headed_session(&h, "full", 0);
-    ok(cb_session_prefill(s, h.ids, 40, NULL));
+    ck_assert_ok(cb_session_prefill(s, h.ids, 40, NULL));
     for (int i = 40; i < 90; i++) {
         const int32_t want = expected(h.ids[i - 1], h.ids[i]);
         const int n = cb_headed_guess(s, h.ids[i], 1);
@@ -93,7 +81,7 @@ START_TEST(formula)
             ck_assert_int_eq(n, 1);
             ck_assert_int_eq(cb_mtp_drafter_of(s)->draft[0], want);
         }
-        ok(cb_session_decode(s, h.ids[i]));
+        ck_assert_ok(cb_session_decode(s, h.ids[i]));
     }
     cb_session_close(s);
     cb_headed_close(&h);
@@ -111,18 +99,18 @@ static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, fl
 
     p.temp = temp;
     p.seed = 3;
-    ok(cb_sampler_new(&p, h.recipe.n_vocab, &a));
-    ok(cb_sampler_new(&p, h.recipe.n_vocab, &b));
-    ok(cb_speculation_new(s, 0, &x));
+    ck_assert_ok(cb_sampler_new(&p, h.recipe.n_vocab, &a));
+    ck_assert_ok(cb_sampler_new(&p, h.recipe.n_vocab, &b));
+    ck_assert_ok(cb_speculation_new(s, 0, &x));
     for (int i = 0; i < TEXT; i++) {
         const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
         ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
         ck_assert(!memcmp(cb_session_logits(one), cb_speculation_logits(x),
                           (size_t)h.recipe.n_vocab * sizeof(float)));
-        ok(cb_session_decode(one, id));
-        ok(cb_speculation_decode(x, id));
+        ck_assert_ok(cb_session_decode(one, id));
+        ck_assert_ok(cb_speculation_decode(x, id));
     }
-    ok(cb_speculation_end(x));
+    ck_assert_ok(cb_speculation_end(x));
     ck_assert_int_eq(cb_session_len(s), cb_session_len(one));
     cb_speculation_get_counts(x, &counts);
     ck_assert_int_eq(counts.drafted, counts.mtp_drafted);
@@ -142,12 +130,12 @@ static struct cb_speculation_counts texts(float temp, const char *policy)
     cb_session *one, *s = cb_headed_session(&h, policy, 64);
     cb_model *plain;
 
-    ok(cb_model_open(h.file, &p, &plain));
-    ok(cb_session_open(plain, &sp, &one));
+    ck_assert_ok(cb_model_open(h.file, &p, &plain));
+    ck_assert_ok(cb_session_open(plain, &sp, &one));
     ck_assert_int_eq(cb_session_draft_mtp(one), 0);
     ck_assert_int_gt(cb_session_draft_mtp(s), 0);
-    ok(cb_session_prefill(one, h.ids, PROMPT, NULL));
-    ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(one, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
     counts = same_text(one, s, temp);
     cb_session_close(one);
     cb_session_close(s);
@@ -160,7 +148,7 @@ START_TEST(a_head_that_is_right)
 {
     struct cb_speculation_counts c;
 
-    open_made(_i, HEAD_AGREES, 1);
+    cb_headed_new(&h, _i, HEAD_AGREES, 1);
     c = texts(0, "full");
     ck_assert_int_gt(c.mtp_drafted, 3); /* they may pause: a tiny model gains no time */
     ck_assert_msg(c.mtp_accepted >= c.mtp_drafted - 1, "%d of %d", (int)c.mtp_accepted,
@@ -175,7 +163,7 @@ START_TEST(the_text_without_drafts)
                                             "sieve:budget=64,recent=16,sink=4" };
     struct cb_speculation_counts c;
 
-    open_made(_i % HEADED, HEAD_RANDOM, 3);
+    cb_headed_new(&h, _i % HEADED, HEAD_RANDOM, 3);
     c = texts(_i % 2 ? 0.8f : 0, h.m->hp.latent.rank ? "full" : policies[_i % 3]);
     ck_assert_int_gt(c.mtp_drafted, 0);
     cb_headed_close(&h);
@@ -191,34 +179,34 @@ START_TEST(pieces_cuts_and_forks)
     int32_t next[2];
     int got;
 
-    open_made(_i, HEAD_RANDOM, 4);
+    cb_headed_new(&h, _i, HEAD_RANDOM, 4);
     a = cb_headed_session(&h, "full", 0);
     b = cb_headed_session(&h, "full", 32);
-    ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
-    ok(cb_session_prefill(b, h.ids, 50, NULL));
-    ok(cb_session_prefill(b, h.ids + 50, PROMPT - 50, NULL));
+    ck_assert_ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(b, h.ids, 50, NULL));
+    ck_assert_ok(cb_session_prefill(b, h.ids + 50, PROMPT - 50, NULL));
     ck_assert_int_eq(cb_headed_guess(a, h.ids[0], 1), cb_headed_guess(b, h.ids[0], 1));
     ck_assert_int_eq(cb_mtp_drafter_of(a)->draft[0], cb_mtp_drafter_of(b)->draft[0]);
     ck_assert_int_eq(cb_mtp_drafter_of(a)->s->bank.n_seen, PROMPT);
     ck_assert_int_eq(cb_mtp_drafter_of(b)->s->bank.n_seen, PROMPT);
-    ok(cb_session_decode(a, h.ids[0]));
-    ok(cb_session_decode(b, h.ids[0]));
-    ok(cb_session_fork(a, &c));
+    ck_assert_ok(cb_session_decode(a, h.ids[0]));
+    ck_assert_ok(cb_session_decode(b, h.ids[0]));
+    ck_assert_ok(cb_session_fork(a, &c));
     ck_assert_ptr_nonnull(c->follower);
     pair[0] = a;
     pair[1] = b;
     for (int i = 1; i < 80; i++) { /* more than wait for a draft */
         next[0] = next[1] = h.ids[i];
-        ok(cb_decode_batch(pair, next, 2));
-        ok(cb_session_decode(c, h.ids[i]));
+        ck_assert_ok(cb_decode_batch(pair, next, 2));
+        ck_assert_ok(cb_session_decode(c, h.ids[i]));
     }
     got = cb_headed_guess(c, h.ids[3], 1);
     ck_assert_int_eq(cb_headed_guess(a, h.ids[3], 1), got);
     ck_assert_int_eq(cb_headed_guess(b, h.ids[3], 1), got);
     ck_assert_int_eq(cb_mtp_drafter_of(a)->draft[0], cb_mtp_drafter_of(c)->draft[0]);
     ck_assert_int_eq(cb_mtp_drafter_of(b)->draft[0], cb_mtp_drafter_of(c)->draft[0]);
-    ok(cb_session_truncate(c, PROMPT - 20));
-    ok(cb_session_prefill(c, h.ids + PROMPT - 20, 20, NULL));
+    ck_assert_ok(cb_session_truncate(c, PROMPT - 20));
+    ck_assert_ok(cb_session_prefill(c, h.ids + PROMPT - 20, 20, NULL));
     ck_assert_int_ge(cb_headed_guess(c, h.ids[0], 2), 0);
     ck_assert_int_ge(cb_mtp_drafter_of(c)->s->bank.n_seen,
                      PROMPT - 2); /* a row may be missing at the cut */
@@ -236,12 +224,12 @@ START_TEST(plans)
     cb_session *s;
     double off;
 
-    open_made(_i, HEAD_RANDOM, 1);
+    cb_headed_new(&h, _i, HEAD_RANDOM, 1);
     s = cb_headed_session(&h, "full", 64);
-    ok(cb_speculation_new(s, 0, &x));
+    ck_assert_ok(cb_speculation_new(s, 0, &x));
     cb_speculation_free(x);
-    ok(cb_session_plan(s, PROMPT, 0, &plan));
-    ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_plan(s, PROMPT, 0, &plan));
+    ck_assert_ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
     cb_session_memory(s, &now);
     off = (double)plan.scratch_bytes / (double)now.scratch_bytes - 1;
     ck_assert_msg(fabs(off) < 0.01, "planned %llu, is %llu", (unsigned long long)plan.scratch_bytes,
@@ -281,13 +269,13 @@ START_TEST(heads_left_unused)
     cb_recipe_make(&h.recipe, &g);
     cb_make_save(&g, h.file);
     *noted = '\0';
-    ok(cb_model_open(h.file, &p, &h.m));
+    ck_assert_ok(cb_model_open(h.file, &p, &h.m));
     ck_assert_msg(strstr(noted, _i ? "nextn.hnorm" : "nextn.eh_proj") != NULL, "%s", noted);
     cb_model_get_info(h.m, &info);
     ck_assert_int_eq(info.n_unused_layer, 1);
     s = cb_headed_session(&h, "full", 0);
     ck_assert_int_eq(cb_session_draft_mtp(s), 0);
-    ok(cb_session_prefill(s, h.recipe.ids, h.recipe.n, NULL));
+    ck_assert_ok(cb_session_prefill(s, h.recipe.ids, h.recipe.n, NULL));
     cb_session_close(s);
     cb_headed_close(&h);
 }

@@ -24,11 +24,6 @@ static char file[64];
 static cb_model *model;
 static int32_t prompt[N_QUESTION][TEXT + QUESTION];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static void open_recipe(int i)
 {
     const struct cb_model_params p = { .n_threads = 2 };
@@ -40,7 +35,7 @@ static void open_recipe(int i)
     snprintf(file, sizeof file, "check_parting.%d.gguf", (int)getpid());
     cb_recipe_make(&recipe, &g);
     cb_make_save(&g, file);
-    ok(cb_model_open(file, &p, &model));
+    ck_assert_ok(cb_model_open(file, &p, &model));
     for (int q = 0; q < N_QUESTION; q++)
         for (int k = 0; k < TEXT + QUESTION; k++)
             prompt[q][k] = cb_recipe_id(&recipe, k < TEXT ? k : k + 7 * q + 1);
@@ -63,7 +58,7 @@ static struct scheduler *server(cb_bank_dir *d)
     };
     struct scheduler *s;
 
-    ok(cb_scheduler_open(&p, &s));
+    ck_assert_ok(cb_scheduler_open(&p, &s));
     return s;
 }
 
@@ -73,15 +68,15 @@ static void expect_alone(const struct job *j, int q)
     const struct cb_session_params p = { .n_ctx = N_CTX, .chunk = 128 };
     cb_session *s;
 
-    ok(cb_session_open(model, &p, &s));
-    ok(cb_session_prefill(s, prompt[q], TEXT + QUESTION, NULL));
+    ck_assert_ok(cb_session_open(model, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, prompt[q], TEXT + QUESTION, NULL));
     for (int i = 0; i < OUT; i++) {
         const float *x = cb_session_logits(s);
         int best = 0;
         for (int t = 1; t < recipe.n_vocab; t++)
             best = x[t] > x[best] ? t : best;
         ck_assert_int_eq(j->out[i], best);
-        ok(cb_session_decode(s, best));
+        ck_assert_ok(cb_session_decode(s, best));
     }
     cb_session_close(s);
 }
@@ -131,7 +126,7 @@ START_TEST(after_a_restart)
     cb_bank_dir *d;
 
     open_recipe(_i);
-    ok(cb_bank_dir_open(cb_folder_make("check_parting"), NULL, &d));
+    ck_assert_ok(cb_bank_dir_open(cb_folder_make("check_parting"), NULL, &d));
     s = server(d);
     ck_assert_int_eq(ask(s, 0, TEXT), 0);
     cb_jobs_close(s);
@@ -159,7 +154,7 @@ START_TEST(without_a_parting)
     cb_bank_dir *d;
 
     open_recipe(_i);
-    ok(cb_bank_dir_open(cb_folder_make("check_parting"), NULL, &d));
+    ck_assert_ok(cb_bank_dir_open(cb_folder_make("check_parting"), NULL, &d));
     s = server(d);
     ck_assert_int_eq(ask(s, 0, 0), 0);
     cb_jobs_close(s);

@@ -54,13 +54,13 @@ static void teardown(void)
 
 static void prefill(cb_session *s, int from, int n)
 {
-    ck_assert_msg(!cb_session_prefill(s, ids + from, n, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, ids + from, n, NULL));
 }
 
 static void steps(cb_session *s, int from, int n)
 {
     for (int i = from; i < from + n; i++)
-        ck_assert_msg(!cb_session_decode(s, ids[i]), "%s", cb_error());
+        ck_assert_ok(cb_session_decode(s, ids[i]));
 }
 
 static void same(const cb_session *a, const cb_session *b, const char *what)
@@ -78,15 +78,15 @@ static void same(const cb_session *a, const cb_session *b, const char *what)
 
 static void save(const cb_session *s)
 {
-    ck_assert_msg(!cb_session_save(s, path), "%s", cb_error());
-    ck_assert_msg(!cb_bank_verify(path), "%s", cb_error());
+    ck_assert_ok(cb_session_save(s, path));
+    ck_assert_ok(cb_bank_verify(path));
 }
 
 static cb_session *load(int n_ctx)
 {
     cb_session *s;
 
-    ck_assert_msg(!cb_session_load(m, path, n_ctx, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_load(m, path, n_ctx, &s));
     return s;
 }
 
@@ -544,7 +544,7 @@ START_TEST(any_first_words)
         cb_session *s = cb_setting_session(m, &cb_setting[0], N_CTX), *l;
         for (int i = 0; i < N; i++)
             id[i] = (int32_t)((from + i) % cb_n_vocab(m));
-        ck_assert_msg(!cb_session_prefill(s, id, N, NULL), "%s", cb_error());
+        ck_assert_ok(cb_session_prefill(s, id, N, NULL));
         save(s);
         l = load(0);
         same(s, l, "tokens of any bytes");

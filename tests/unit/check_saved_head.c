@@ -18,18 +18,6 @@ enum { PROMPT = 200 };
 
 static struct headed h;
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
-static void open_made(int i, int what, int draft)
-{
-    cb_headed_make(&h, i, what);
-    cb_headed_open(&h, draft);
-    ck_assert_ptr_nonnull(h.m->mtp);
-}
-
 /* The next guesses are the same, and so is what the head holds after more tokens. */
 static void same_head(cb_session *a, cb_session *b)
 {
@@ -41,15 +29,15 @@ static void same_head(cb_session *a, cb_session *b)
         ck_assert_int_eq(cb_headed_guess(b, h.ids[i], 2), got);
         ck_assert(!memcmp(x->draft, y->draft, (size_t)got * sizeof *x->draft));
         ck_assert_int_eq(x->s->bank.n_seen, y->s->bank.n_seen);
-        ok(cb_session_decode(a, h.ids[i]));
-        ok(cb_session_decode(b, h.ids[i]));
+        ck_assert_ok(cb_session_decode(a, h.ids[i]));
+        ck_assert_ok(cb_session_decode(b, h.ids[i]));
     }
 }
 
 static void save_and_open(cb_session *s, const char *path, cb_session **out)
 {
-    ok(cb_session_save(s, path));
-    ok(cb_session_load(h.m, path, 0, out));
+    ck_assert_ok(cb_session_save(s, path));
+    ck_assert_ok(cb_session_load(h.m, path, 0, out));
 }
 
 /* A restart leaves what the head holds: after a prompt, whose last state waits, and after generated
@@ -59,19 +47,19 @@ START_TEST(saved_banks)
     static const char path[] = "check_mtp.bank";
     cb_session *a, *b;
 
-    open_made(_i / 2, HEAD_RANDOM, 4);
+    cb_headed_new(&h, _i / 2, HEAD_RANDOM, 4);
     a = cb_headed_session(&h, "full", 64);
-    ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
     for (int i = 0; _i % 2 && i < 20; i++)
-        ok(cb_session_decode(a, h.ids[i]));
+        ck_assert_ok(cb_session_decode(a, h.ids[i]));
     save_and_open(a, path, &b);
     ck_assert_int_eq(cb_mtp_drafter_of(b)->n, _i % 2 ? 21 : 1);
     same_head(a, b);
     cb_session_close(b);
-    ok(cb_session_truncate(a, PROMPT - 50)); /* a row is missing at the cut */
+    ck_assert_ok(cb_session_truncate(a, PROMPT - 50)); /* a row is missing at the cut */
     save_and_open(a, path, &b);
-    ok(cb_session_prefill(a, h.ids, 30, NULL));
-    ok(cb_session_prefill(b, h.ids, 30, NULL));
+    ck_assert_ok(cb_session_prefill(a, h.ids, 30, NULL));
+    ck_assert_ok(cb_session_prefill(b, h.ids, 30, NULL));
     same_head(a, b);
     cb_session_close(a);
     cb_session_close(b);
@@ -101,16 +89,16 @@ START_TEST(banks_with_and_without)
     char *x = calloc(MOST, 1);
     cb_session *s, *t;
 
-    open_made(_i, HEAD_RANDOM, 2);
+    cb_headed_new(&h, _i, HEAD_RANDOM, 2);
     s = cb_headed_session(&h, "full", 64);
-    ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
-    ok(cb_session_save(s, with));
+    ck_assert_ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_save(s, with));
     cb_session_close(s);
     cb_model_close(h.m);
     cb_headed_open(&h, 0);
-    ok(cb_session_load(h.m, with, 0, &s));
+    ck_assert_ok(cb_session_load(h.m, with, 0, &s));
     ck_assert_int_eq(cb_session_len(s), PROMPT);
-    ok(cb_session_save(s, plain));
+    ck_assert_ok(cb_session_save(s, plain));
     cb_session_close(s);
     text_of(with, x, MOST);
     ck_assert_int_eq(x[8], 3); /* the format */
@@ -118,13 +106,13 @@ START_TEST(banks_with_and_without)
     ck_assert_int_eq(x[8], 1);
     cb_model_close(h.m);
     cb_headed_open(&h, 2);
-    ok(cb_session_load(h.m, plain, 0, &s));
-    ok(cb_session_load(h.m, with, 0, &t));
+    ck_assert_ok(cb_session_load(h.m, plain, 0, &s));
+    ck_assert_ok(cb_session_load(h.m, with, 0, &t));
     ck_assert_ptr_null(s->follower);
     ck_assert_ptr_nonnull(t->follower);
     ck_assert(!memcmp(cb_session_logits(s), cb_session_logits(t),
                       (size_t)h.recipe.n_vocab * sizeof(float)));
-    ok(cb_session_decode(s, h.ids[0]));
+    ck_assert_ok(cb_session_decode(s, h.ids[0]));
     ck_assert_int_ge(cb_headed_guess(s, h.ids[1], 1), 0);
     cb_session_close(s);
     cb_session_close(t);
@@ -142,23 +130,24 @@ static void write_changed(const char *from, const char *to, int at, int by)
     struct bank_file f;
     struct bank_writer *w;
 
-    ok(cb_bank_file_open(from, &f));
-    ok(cb_bank_writer_open(to, 1, &w));
+    ck_assert_ok(cb_bank_file_open(from, &f));
+    ck_assert_ok(cb_bank_writer_open(to, 1, &w));
     for (int i = 0; i < f.n_area - (at < 0); i++) {
         const struct bank_area *a = &f.area[i];
         char *bytes = calloc((size_t)a->bytes + 1, 1);
         int32_t count;
-        ok(cb_bank_file_read(&f, i, (size_t)a->bytes, bytes));
+        ck_assert_ok(cb_bank_file_read(&f, i, (size_t)a->bytes, bytes));
         if (a->kind == AREA_HEAD_COUNTS && at >= 0) {
             memcpy(&count, bytes + 4 * at, sizeof count);
             count += by;
             memcpy(bytes + 4 * at, &count, sizeof count);
         }
-        ok(cb_bank_writer_add(w, &(struct area){ (enum area_kind)a->kind, a->layer, a->head,
-                                                 a->from, bytes, (size_t)a->bytes }));
+        ck_assert_ok(
+            cb_bank_writer_add(w, &(struct area){ (enum area_kind)a->kind, a->layer, a->head,
+                                                  a->from, bytes, (size_t)a->bytes }));
         free(bytes);
     }
-    ok(cb_bank_writer_finish(w, 3, f.about, f.n_about));
+    ck_assert_ok(cb_bank_writer_finish(w, 3, f.about, f.n_about));
     cb_bank_file_close(&f);
 }
 
@@ -171,10 +160,10 @@ START_TEST(damaged_heads)
                   { 2, 100 }, { 3, -1 },   { 5, 2 }, { 7, 5 },  { -1, 0 } };
     cb_session *s;
 
-    open_made(0, HEAD_RANDOM, 2);
+    cb_headed_new(&h, 0, HEAD_RANDOM, 2);
     s = cb_headed_session(&h, "full", 64);
-    ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
-    ok(cb_session_save(s, path));
+    ck_assert_ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_session_save(s, path));
     cb_session_close(s);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_changed(path, changed, wrong[i].at, wrong[i].by);
@@ -195,24 +184,24 @@ START_TEST(folders)
     cb_bank_dir *d;
     int n;
 
-    open_made(_i, HEAD_RANDOM, 2);
-    ok(cb_bank_dir_open(cb_folder_make("check_mtp"), NULL, &d));
+    cb_headed_new(&h, _i, HEAD_RANDOM, 2);
+    ck_assert_ok(cb_bank_dir_open(cb_folder_make("check_mtp"), NULL, &d));
     a = cb_headed_session(&h, "full", 64);
-    ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
-    ok(cb_bank_dir_put(d, a));
-    ok(cb_bank_dir_find(d, h.m, &p, h.ids, PROMPT, &b, &n));
+    ck_assert_ok(cb_session_prefill(a, h.ids, PROMPT, NULL));
+    ck_assert_ok(cb_bank_dir_put(d, a));
+    ck_assert_ok(cb_bank_dir_find(d, h.m, &p, h.ids, PROMPT, &b, &n));
     ck_assert_int_eq(n, PROMPT);
     same_head(a, b);
     cb_session_close(b);
     h.ids[PROMPT - 20]++;
-    ok(cb_bank_dir_find(d, h.m, &p, h.ids, HEADED_IDS, &b, &n));
+    ck_assert_ok(cb_bank_dir_find(d, h.m, &p, h.ids, HEADED_IDS, &b, &n));
     ck_assert_int_eq(n, 128);
-    ok(cb_session_prefill(b, h.ids + n, HEADED_IDS - n, NULL));
+    ck_assert_ok(cb_session_prefill(b, h.ids + n, HEADED_IDS - n, NULL));
     ck_assert_int_ge(cb_headed_guess(b, h.ids[0], 1), 0);
     ck_assert_int_ge(cb_mtp_drafter_of(b)->s->bank.n_seen, HEADED_IDS - 2);
-    ok(cb_bank_dir_put(d, b)); /* continues the file before */
+    ck_assert_ok(cb_bank_dir_put(d, b)); /* continues the file before */
     cb_session_close(a);
-    ok(cb_bank_dir_find(d, h.m, &p, h.ids, HEADED_IDS, &a, &n));
+    ck_assert_ok(cb_bank_dir_find(d, h.m, &p, h.ids, HEADED_IDS, &a, &n));
     ck_assert_int_eq(n, HEADED_IDS);
     same_head(b, a);
     cb_session_close(a);

@@ -19,7 +19,7 @@ static int fits(const cb_grammar *g, const char *text)
     int32_t state;
     int moved, yes;
 
-    ck_assert_msg(!cb_matcher_new(&g->program, &m), "%s", cb_error());
+    ck_assert_ok(cb_matcher_new(&g->program, &m));
     state = cb_matcher_state(m);
     for (; *text && state > MATCHER_DEAD; text++) {
         state = cb_matcher_next(m, state, (uint8_t)*text);
@@ -98,7 +98,7 @@ START_TEST(notes)
 
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         cb_grammar *g;
-        ck_assert_msg(!cb_grammar_new_json_schema(t[i].schema, &g), "%s", cb_error());
+        ck_assert_ok(cb_grammar_new_json_schema(t[i].schema, &g));
         ck_assert_msg(t[i].note ? strstr(cb_grammar_notes(g), t[i].note) != NULL
                                 : !*cb_grammar_notes(g),
                       "%s: %s", t[i].schema, cb_grammar_notes(g));
@@ -122,7 +122,7 @@ START_TEST(forced_calls)
     struct exchange x = { 0 }; /* which asks nobody for memory */
     cb_grammar *g;
 
-    ck_assert_msg(!cb_answer_form_call(&x, choice, tools, &g), "%s", cb_error());
+    ck_assert_ok(cb_answer_form_call(&x, choice, tools, &g));
     ck_assert(fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":1,\"next\":{\"n\":2}}}"));
     ck_assert(fits(g, "{\"name\":\"say\",\"arguments\":{\"n\":\"x\"}}"));
     ck_assert(!fits(g, "{\"name\":\"plan\",\"arguments\":{\"n\":\"x\"}}"));

@@ -35,11 +35,6 @@ static struct recipe recipe;
 static cb_model *m;
 static char path[4096], bank[4096];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static void set_key(int i, const char *name, int value)
 {
     char key[80];
@@ -68,7 +63,7 @@ static void open_model(int i)
         set_key(i, "block_size", model[i].block);
     cb_recipe_make(&recipe, &make);
     cb_make_save(&make, path);
-    ok(cb_model_open(path, &p, &m));
+    ck_assert_ok(cb_model_open(path, &p, &m));
 }
 
 static void close_model(void)
@@ -156,9 +151,9 @@ static cb_session *filled(void)
     const struct cb_session_params p = { .n_ctx = N_CTX, .type_k = "f32", .type_v = "f32" };
     cb_session *s;
 
-    ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     cb_recipe_prompt(&recipe, s, 0, N_TOKEN);
-    ok(cb_session_save(s, bank));
+    ck_assert_ok(cb_session_save(s, bank));
     return s;
 }
 
@@ -179,9 +174,9 @@ START_TEST(chosen_rows_come_from_the_file)
     page = (size_t)sysconf(_SC_PAGESIZE);
     open_model(_i);
     s = filled();
-    ok(cb_session_load(m, bank, 0, &l));
+    ck_assert_ok(cb_session_load(m, bank, 0, &l));
     ck_assert_ptr_nonnull(l->mapped);
-    ok(cb_session_areas(l, &a, &n));
+    ck_assert_ok(cb_session_areas(l, &a, &n));
     forget(a, n);
     last = before = count(a, n);
     if (before.rows > before.all_rows / 20) {

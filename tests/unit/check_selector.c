@@ -26,11 +26,6 @@ static struct recipe recipe;
 static cb_model *m;
 static char path[4096], bank[4096];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static void setup(void)
 {
     const char *folder = cb_folder_make("selector");
@@ -52,7 +47,7 @@ static void open_recipe(int i)
     cb_recipe_open(&recipe, recipes[i]);
     cb_recipe_make(&recipe, &make);
     cb_make_save(&make, path);
-    ok(cb_model_open(path, &p, &m));
+    ck_assert_ok(cb_model_open(path, &p, &m));
 }
 
 static void close_recipe(void)
@@ -68,7 +63,7 @@ static cb_session *open_session(const char *type, const char *policy, int chunk)
     };
     cb_session *s;
 
-    ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -194,10 +189,10 @@ static void copies(const char *type, const char *policy, int n)
     cb_recipe_prompt(&recipe, want, 0, n);
     cb_recipe_prompt(&recipe, s, 0, n);
     cb_recipe_steps(&recipe, s, 200, N_STEP);
-    ok(cb_session_truncate(s, n));
-    ok(cb_session_fork(want, &f));
-    ok(cb_session_save(want, bank));
-    ok(cb_session_load(m, bank, 0, &l));
+    ck_assert_ok(cb_session_truncate(s, n));
+    ck_assert_ok(cb_session_fork(want, &f));
+    ck_assert_ok(cb_session_save(want, bank));
+    ck_assert_ok(cb_session_load(m, bank, 0, &l));
     for (int i = 0; i < 2; i++) {
         cb_session *const all[] = { want, s, f, l };
         for (int j = 0; j < 4; j++) {
@@ -241,7 +236,7 @@ START_TEST(planned)
     for (size_t i = 0; i < 8; i++) {
         cb_session *s = open_session(how[i / 4][0], how[i / 4][1], 0);
         struct cb_memory plan, now;
-        ok(cb_session_plan(s, len[i % 4], N_STEP, &plan));
+        ck_assert_ok(cb_session_plan(s, len[i % 4], N_STEP, &plan));
         cb_recipe_prompt(&recipe, s, 0, len[i % 4]);
         cb_recipe_steps(&recipe, s, 200, N_STEP);
         cb_session_memory(s, &now);
@@ -249,9 +244,9 @@ START_TEST(planned)
         ck_assert_uint_eq(now.kv_peak_bytes, plan.kv_peak_bytes);
         ck_assert_uint_eq(now.kv_read_bytes_per_token, plan.kv_read_bytes_per_token);
         ck_assert_uint_gt(now.kv_bytes, now.kv_full_bytes);
-        ok(cb_session_truncate(s, len[i % 4]));
+        ck_assert_ok(cb_session_truncate(s, len[i % 4]));
         cb_session_memory(s, &now);
-        ok(cb_session_plan(s, len[i % 4], 0, &plan));
+        ck_assert_ok(cb_session_plan(s, len[i % 4], 0, &plan));
         ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
         cb_session_close(s);
     }
@@ -277,11 +272,11 @@ START_TEST(together)
     cb_recipe_prompt(&recipe, more[1], 0, N_PROMPT - 3);
     for (int i = 0; i < N_STEP; i++)
         ids[i] = cb_recipe_id(&recipe, N_PROMPT + i);
-    ok(cb_session_decode_all(all, ids, N_STEP, &row));
+    ck_assert_ok(cb_session_decode_all(all, ids, N_STEP, &row));
     for (int i = 0; i < N_STEP; i++) {
         const int32_t next[2] = { ids[i], ids[i] };
-        ok(cb_session_decode(one, ids[i]));
-        ok(cb_decode_batch(more, next, 2));
+        ck_assert_ok(cb_session_decode(one, ids[i]));
+        ck_assert_ok(cb_decode_batch(more, next, 2));
         ck_assert_msg(!memcmp(cb_session_logits(one), row + (size_t)i * (size_t)recipe.n_vocab,
                               (size_t)recipe.n_vocab * sizeof *row),
                       "token %d of those decoded together", i);

@@ -70,7 +70,7 @@ static void setup(void)
     t.n_layer = 4;
     snprintf(path, sizeof path, "check_follow_%d.gguf", (int)getpid());
     cb_tiny_save(&t, path);
-    ck_assert_msg(!cb_model_open(path, &p, &model), "%s", cb_error());
+    ck_assert_ok(cb_model_open(path, &p, &model));
     for (int i = 0; i < N_PROMPT; i++) {
         x = x * 1664525u + 1013904223u;
         text[i] = (int32_t)((x >> 8) % (uint32_t)model->hp.n_vocab);
@@ -116,8 +116,7 @@ static void check_from(int lead, int chunk)
             ck_assert_msg(cb_session_can_follow(s[i], s[lead]), "%s", spec[i]);
             follower[n++] = s[i];
         }
-    ck_assert_msg(!cb_session_prefill_shared(s[lead], follower, NULL, n, text, N_PROMPT, NULL),
-                  "%s", cb_error());
+    ck_assert_ok(cb_session_prefill_shared(s[lead], follower, NULL, n, text, N_PROMPT, NULL));
     for (int i = 0; i < n_spec; i++) {
         cb_session *own = open_session(spec[i], chunk);
         ck_assert(!cb_session_prefill(own, text, N_PROMPT, NULL));
@@ -144,8 +143,7 @@ START_TEST(followers_may_stop_earlier)
         f[i] = open_session(spec[i / 2], 32);
         upto[i] = i % 2 ? N_PROMPT : 45;
     }
-    ck_assert_msg(!cb_session_prefill_shared(lead, f, upto, 2 * n_spec, text, N_PROMPT, NULL), "%s",
-                  cb_error());
+    ck_assert_ok(cb_session_prefill_shared(lead, f, upto, 2 * n_spec, text, N_PROMPT, NULL));
     for (int i = 0; i < 2 * n_spec; i++) {
         cb_session *own = open_session(spec[i / 2], 32);
         ck_assert(!cb_session_prefill(own, text, upto[i], NULL));

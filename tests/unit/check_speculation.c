@@ -52,8 +52,8 @@ static cb_session *after_prompt(const char *policy, const char *type)
     p.type_k = p.type_v = type;
     for (int i = 0; i < PROMPT; i++)
         ids[i] = token_at(i);
-    ck_assert_msg(!cb_session_open(model, &p, &s), "%s", cb_error());
-    ck_assert_msg(!cb_session_prefill(s, ids, PROMPT, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_open(model, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, ids, PROMPT, NULL));
     return s;
 }
 
@@ -81,7 +81,7 @@ START_TEST(all_at_once_as_one_by_one)
         int32_t tok[16];
         for (int i = 0; i < n; i++)
             tok[i] = token_at(1000 + at + i);
-        ck_assert_msg(!cb_session_decode_all(all, tok, n, &logits), "%s", cb_error());
+        ck_assert_ok(cb_session_decode_all(all, tok, n, &logits));
         for (int i = 0; i < n; i++) {
             ck_assert_int_eq(cb_session_decode(one, tok[i]), CB_OK);
             same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "all", at + i);
@@ -105,7 +105,7 @@ START_TEST(taken_back_without_trace)
         int32_t tok[16];
         for (int i = 0; i < n; i++)
             tok[i] = token_at(at * at + i);
-        ck_assert_msg(!cb_session_decode_all(all, tok, n, &logits), "%s", cb_error());
+        ck_assert_ok(cb_session_decode_all(all, tok, n, &logits));
         ck_assert_int_eq(cb_session_decode(one, tok[0]), CB_OK);
         same_logits(one, logits, "first", at);
         ck_assert_int_eq(cb_session_truncate(all, cb_session_len(one)), CB_OK);
@@ -138,15 +138,15 @@ static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, cb
     struct cb_speculation_counts counts;
     cb_speculation *x;
 
-    ck_assert_msg(!cb_speculation_new(s, MOST, &x), "%s", cb_error());
-    ck_assert_msg(!cb_speculation_set_draft(x, draft), "%s", cb_error());
+    ck_assert_ok(cb_speculation_new(s, MOST, &x));
+    ck_assert_ok(cb_speculation_set_draft(x, draft));
     for (int i = 0; i < TEXT; i++) {
         const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
         ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
         cb_sampler_accept(a, id);
         cb_sampler_accept(b, id);
         ck_assert_int_eq(cb_session_decode(one, id), CB_OK);
-        ck_assert_msg(!cb_speculation_decode(x, id), "%s", cb_error());
+        ck_assert_ok(cb_speculation_decode(x, id));
         ck_assert_int_eq(cb_speculation_len(x), cb_session_len(one));
     }
     ck_assert_int_eq(cb_speculation_end(x), CB_OK);
@@ -204,7 +204,7 @@ static cb_session *draft_session(cb_model *m, int n_ctx)
     const struct cb_session_params p = { .n_ctx = n_ctx, .type_k = "f16", .type_v = "f16" };
     cb_session *s;
 
-    ck_assert_msg(!cb_session_open(m, &p, &s), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -258,10 +258,9 @@ START_TEST(tokens_that_the_draft_model_lacks)
     cb_speculation *x;
 
     ck_assert_int_eq(cb_speculation_new(s, MOST, &x), CB_OK);
-    ck_assert_msg(!cb_speculation_set_draft(x, draft), "%s", cb_error());
+    ck_assert_ok(cb_speculation_set_draft(x, draft));
     for (int i = 0; i < 40; i++)
-        ck_assert_msg(!cb_speculation_decode(x, i == 20 ? n_vocab + 3 : token_at(i)), "%s",
-                      cb_error());
+        ck_assert_ok(cb_speculation_decode(x, i == 20 ? n_vocab + 3 : token_at(i)));
     cb_speculation_get_counts(x, &counts);
     ck_assert_int_le(cb_session_len(draft), 20 + MOST);
     cb_speculation_free(x);
@@ -301,8 +300,7 @@ START_TEST(up_to_the_last_slot)
 
     ck_assert_int_eq(cb_speculation_new(s, 16, &x), CB_OK);
     while (cb_speculation_len(x) < CONTEXT)
-        ck_assert_msg(!cb_speculation_decode(x, token_at(cb_speculation_len(x) % 20)), "%s",
-                      cb_error());
+        ck_assert_ok(cb_speculation_decode(x, token_at(cb_speculation_len(x) % 20)));
     ck_assert_int_eq(cb_speculation_decode(x, 5), CB_EFULL);
     cb_speculation_free(x);
     cb_session_close(s);

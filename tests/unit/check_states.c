@@ -26,17 +26,12 @@ static char file[64], saved[64];
 static cb_model *m;
 static int32_t ids[N_ID];
 
-static void ok(int status)
-{
-    ck_assert_msg(!status, "%s", cb_error());
-}
-
 static cb_model *open_with(int threads)
 {
     const struct cb_model_params p = { .n_threads = threads };
     cb_model *x;
 
-    ok(cb_model_open(file, &p, &x));
+    ck_assert_ok(cb_model_open(file, &p, &x));
     return x;
 }
 
@@ -74,7 +69,7 @@ static cb_session *session_of(cb_model *of, int chunk, uint64_t checkpoint_bytes
                                          .checkpoint_bytes = checkpoint_bytes };
     cb_session *s;
 
-    ok(cb_session_open(of, &p, &s));
+    ck_assert_ok(cb_session_open(of, &p, &s));
     return s;
 }
 
@@ -88,7 +83,8 @@ static void feed(cb_session *s, int from, int to)
         const int at = i % TURN;
         n = at < PROMPT ? PROMPT - at : 1;
         n = n < to - i ? n : to - i;
-        ok(at < PROMPT ? cb_session_prefill(s, ids + i, n, NULL) : cb_session_decode(s, ids[i]));
+        ck_assert_ok(at < PROMPT ? cb_session_prefill(s, ids + i, n, NULL)
+                                 : cb_session_decode(s, ids[i]));
     }
 }
 
@@ -107,12 +103,12 @@ static void go_on(cb_session *a, cb_session *b, const char *what)
     const int32_t next[] = { ids[3], ids[1], ids[4] };
 
     for (int i = 0; i < 2; i++) {
-        ok(cb_session_decode(a, next[i]));
-        ok(cb_session_decode(b, next[i]));
+        ck_assert_ok(cb_session_decode(a, next[i]));
+        ck_assert_ok(cb_session_decode(b, next[i]));
         same(a, b, what);
     }
-    ok(cb_session_prefill(a, next, 3, NULL));
-    ok(cb_session_prefill(b, next, 3, NULL));
+    ck_assert_ok(cb_session_prefill(a, next, 3, NULL));
+    ck_assert_ok(cb_session_prefill(b, next, 3, NULL));
     same(a, b, what);
 }
 
@@ -168,7 +164,7 @@ START_TEST(cuts)
             cb_session *cut = session_of(m, 0, most), *fresh = session_of(m, 0, most);
             feed(cut, 0, 700);
             ck_assert(!most || held(cut, &state) <= most);
-            ok(cb_session_truncate(cut, to[i]));
+            ck_assert_ok(cb_session_truncate(cut, to[i]));
             ck_assert_int_eq(cb_session_len(cut), to[i]);
             feed(fresh, 0, to[i]);
             go_on(cut, fresh, "cut");
@@ -189,11 +185,11 @@ START_TEST(plans)
     for (size_t i = 0; i < sizeof turn / sizeof *turn; i++) {
         cb_session *s = session_of(m, 0, 0);
         struct cb_memory plan, now;
-        ok(cb_session_plan(s, turn[i][0], turn[i][1], &plan));
+        ck_assert_ok(cb_session_plan(s, turn[i][0], turn[i][1], &plan));
         if (turn[i][0])
-            ok(cb_session_prefill(s, ids, turn[i][0], NULL));
+            ck_assert_ok(cb_session_prefill(s, ids, turn[i][0], NULL));
         for (int j = 0; j < turn[i][1]; j++)
-            ok(cb_session_decode(s, ids[j]));
+            ck_assert_ok(cb_session_decode(s, ids[j]));
         cb_session_memory(s, &now);
         ck_assert_msg(plan.checkpoint_bytes == now.checkpoint_bytes &&
                           plan.state_bytes == now.state_bytes && now.state_bytes > 0,
@@ -217,12 +213,12 @@ START_TEST(forks)
     for (int i = 0; i < 3; i++) {
         cb_session *s = session_of(m, 0, 0), *fork, *cut;
         feed(s, 0, at[i]);
-        ok(cb_session_fork(s, &fork));
-        ok(cb_session_fork(s, &cut));
-        ok(cb_session_decode(fork, 5)); /* does not reach s */
-        ok(cb_session_truncate(fork, at[i]));
+        ck_assert_ok(cb_session_fork(s, &fork));
+        ck_assert_ok(cb_session_fork(s, &cut));
+        ck_assert_ok(cb_session_decode(fork, 5)); /* does not reach s */
+        ck_assert_ok(cb_session_truncate(fork, at[i]));
         go_on(s, fork, "fork");
-        ok(cb_session_truncate(cut, 200));
+        ck_assert_ok(cb_session_truncate(cut, 200));
         cb_session_close(fork);
         fork = session_of(m, 0, 0);
         feed(fork, 0, 200);
@@ -242,13 +238,13 @@ START_TEST(saved_banks)
     open_recipe(_i);
     s = session_of(m, 0, 0);
     feed(s, 0, 420);
-    ok(cb_session_save(s, saved));
-    ok(cb_session_load(m, saved, 0, &back));
+    ck_assert_ok(cb_session_save(s, saved));
+    ck_assert_ok(cb_session_load(m, saved, 0, &back));
     same(back, s, "saved");
     go_on(back, s, "saved");
     cb_session_close(back);
-    ok(cb_session_load(m, saved, 2 * N_CTX, &back));
-    ok(cb_session_truncate(back, 333));
+    ck_assert_ok(cb_session_load(m, saved, 2 * N_CTX, &back));
+    ck_assert_ok(cb_session_truncate(back, 333));
     fresh = session_of(m, 0, 0);
     feed(fresh, 0, 333);
     go_on(back, fresh, "cut of a saved bank");
@@ -269,9 +265,9 @@ START_TEST(fewer_checkpoints)
 
     for (int i = 1; i <= N; i++)
         counts[i] = i * STATE_EVERY;
-    ok(cb_states_open(&s, LAYERS, past, matrix, 2 * 16 * sizeof(float) + 1));
+    ck_assert_ok(cb_states_open(&s, LAYERS, past, matrix, 2 * 16 * sizeof(float) + 1));
     ck_assert_int_eq(s.most, 2);
-    ok(cb_states_set_counts(&s, counts, N * STATE_EVERY));
+    ck_assert_ok(cb_states_set_counts(&s, counts, N * STATE_EVERY));
     ck_assert_int_eq(s.n, N);
     cb_states_fit(&s);
     ck_assert_int_eq(s.n, 2);
@@ -298,7 +294,7 @@ START_TEST(stopped_prompts)
     feed(t, 0, 200);
     ck_assert_int_eq(cb_session_prefill(s, ids, 300, &how), CB_ECANCEL);
     go_on(s, t, "after a prompt that was stopped");
-    ok(cb_session_prefill_begin(s, ids, 300, NULL));
+    ck_assert_ok(cb_session_prefill_begin(s, ids, 300, NULL));
     for (int i = 0; i < 15; i++)
         ck_assert_int_eq(cb_session_prefill_step(s), 1);
     cb_session_prefill_cancel(s);
@@ -327,9 +323,9 @@ START_TEST(checkpoints_of_stopped_prompts)
     s = session_of(m, 32, 0);
     t = session_of(m, 32, 0);
     ck_assert_int_eq(cb_session_prefill(s, ids, N, &how), CB_ECANCEL);
-    ok(cb_session_prefill(s, ids + FROM, N, NULL));
-    ok(cb_session_truncate(s, CUT));
-    ok(cb_session_prefill(t, ids + FROM, CUT, NULL));
+    ck_assert_ok(cb_session_prefill(s, ids + FROM, N, NULL));
+    ck_assert_ok(cb_session_truncate(s, CUT));
+    ck_assert_ok(cb_session_prefill(t, ids + FROM, CUT, NULL));
     go_on(s, t, "cut to a checkpoint after a prompt that was stopped");
     cb_session_close(s);
     cb_session_close(t);
@@ -350,9 +346,9 @@ START_TEST(batches)
         feed(alone[i], 0, 20 + i);
     }
     for (int t = 0; t < 5; t++) {
-        ok(cb_decode_batch(s, ids + t, N));
+        ck_assert_ok(cb_decode_batch(s, ids + t, N));
         for (int i = 0; i < N; i++) {
-            ok(cb_session_decode(alone[i], ids[t + i]));
+            ck_assert_ok(cb_session_decode(alone[i], ids[t + i]));
             same(s[i], alone[i], "batch");
         }
     }
@@ -376,8 +372,8 @@ static void draft(cb_session *s, int at, int n, int kept)
 
     for (int i = 0; i < n; i++)
         token[i] = ids[i < kept ? at + i : (at * 31 + i) % N_ID];
-    ok(cb_session_decode_all(s, token, n, &logits));
-    ok(cb_session_truncate(s, at + kept));
+    ck_assert_ok(cb_session_decode_all(s, token, n, &logits));
+    ck_assert_ok(cb_session_truncate(s, at + kept));
 }
 
 /* Drafts of all lengths, of which any number of tokens is taken back, leave what the same tokens
@@ -389,21 +385,21 @@ START_TEST(drafts_are_taken_back)
     open_recipe(_i);
     one = session_of(m, 64, 0);
     all = session_of(m, 64, 0);
-    ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
-    ok(cb_session_prefill(all, ids, DRAFTS_FROM, NULL));
+    ck_assert_ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
+    ck_assert_ok(cb_session_prefill(all, ids, DRAFTS_FROM, NULL));
     for (int at = DRAFTS_FROM, k = 0, kept; at < DRAFTS_TO; at += kept, k++) {
         const int left = GRID - at % GRID, n = 1 + (k * 5) % 16 < left ? 1 + (k * 5) % 16 : 1;
         kept = 1 + (k * 7) % n;
         draft(all, at, n, kept);
         for (int i = 0; i < kept; i++)
-            ok(cb_session_decode(one, ids[at + i]));
+            ck_assert_ok(cb_session_decode(one, ids[at + i]));
         if (kept == n)
             same(one, all, "draft");
     }
-    ok(cb_session_truncate(one, cb_session_len(all)));
+    ck_assert_ok(cb_session_truncate(one, cb_session_len(all)));
     go_on(one, all, "after drafts");
-    ok(cb_session_truncate(one, DRAFTS_TO - 40));
-    ok(cb_session_truncate(all, DRAFTS_TO - 40));
+    ck_assert_ok(cb_session_truncate(one, DRAFTS_TO - 40));
+    ck_assert_ok(cb_session_truncate(all, DRAFTS_TO - 40));
     go_on(one, all, "cut after drafts");
     cb_session_close(one);
     cb_session_close(all);
@@ -431,19 +427,19 @@ START_TEST(the_text_without_drafts)
     open_recipe(_i);
     one = session_of(m, 64, 0);
     s = session_of(m, 64, 0);
-    ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
-    ok(cb_session_prefill(s, ids, DRAFTS_FROM, NULL));
-    ok(cb_speculation_new(s, 8, &x));
+    ck_assert_ok(cb_session_prefill(one, ids, DRAFTS_FROM, NULL));
+    ck_assert_ok(cb_session_prefill(s, ids, DRAFTS_FROM, NULL));
+    ck_assert_ok(cb_speculation_new(s, 8, &x));
     for (int i = DRAFTS_FROM; i < DRAFTS_TO; i++) {
         /* what is fed repeats itself, so that drafts are right; now and then it does not */
         const int32_t id = i % 90 == 7 ? greedy(cb_session_logits(one)) : ids[i % 30];
         ck_assert_msg(!memcmp(cb_session_logits(one), cb_speculation_logits(x),
                               (size_t)recipe.n_vocab * sizeof(float)),
                       "token %d", i);
-        ok(cb_session_decode(one, id));
-        ok(cb_speculation_decode(x, id));
+        ck_assert_ok(cb_session_decode(one, id));
+        ck_assert_ok(cb_speculation_decode(x, id));
     }
-    ok(cb_speculation_end(x));
+    ck_assert_ok(cb_speculation_end(x));
     cb_speculation_get_counts(x, &counts);
     ck_assert_int_gt(counts.accepted, 0);
     ck_assert_int_gt(counts.drafted, counts.accepted);

@@ -51,7 +51,7 @@ static inline void open_dir(uint64_t most)
     const struct cb_bank_dir_params p = { most };
 
     cb_bank_dir_close(dir);
-    ck_assert_msg(!cb_bank_dir_open(path, &p, &dir), "%s", cb_error());
+    ck_assert_ok(cb_bank_dir_open(path, &p, &dir));
 }
 
 static inline void setup(void)
@@ -117,7 +117,7 @@ static inline uint64_t bank_bytes(void)
 
 static inline void is_good(const char *file)
 {
-    ck_assert_msg(!cb_bank_verify(file), "%s", cb_error());
+    ck_assert_ok(cb_bank_verify(file));
 }
 
 static int n_continuing;
@@ -186,7 +186,7 @@ static inline struct cb_session_params params_of(const struct setting *r)
 
 static inline void prefill(cb_session *s, const int32_t *tokens, int n)
 {
-    ck_assert_msg(!cb_session_prefill(s, tokens, n, NULL), "%s", cb_error());
+    ck_assert_ok(cb_session_prefill(s, tokens, n, NULL));
 }
 
 /* The session of a prompt of n tokens: through the folder, which then remembers it. */
@@ -195,7 +195,7 @@ static inline cb_session *through(const struct setting *r, const int32_t *tokens
     const struct cb_session_params p = params_of(r);
     cb_session *s;
 
-    ck_assert_msg(!cb_bank_dir_find(dir, m, &p, tokens, n, &s, n_hit), "%s", cb_error());
+    ck_assert_ok(cb_bank_dir_find(dir, m, &p, tokens, n, &s, n_hit));
     ck_assert_int_eq(cb_session_len(s), *n_hit);
     if (*n_hit < n)
         prefill(s, tokens + *n_hit, n - *n_hit);
@@ -207,7 +207,7 @@ static inline void remember(const struct setting *r, const int32_t *tokens, int 
     int n_hit;
     cb_session *s = through(r, tokens, n, &n_hit);
 
-    ck_assert_msg(!cb_bank_dir_put(dir, s), "%s", cb_error());
+    ck_assert_ok(cb_bank_dir_put(dir, s));
     cb_session_close(s);
 }
 
@@ -242,7 +242,7 @@ static inline int is_right(const struct setting *r, const int32_t *tokens, int n
     int n_hit;
 
     s = through(r, tokens, n, &n_hit);
-    ck_assert_msg(!cb_session_open(m, &p, &fresh), "%s", cb_error());
+    ck_assert_ok(cb_session_open(m, &p, &fresh));
     prefill(fresh, tokens, n);
     same(s, fresh, r->policy);
     for (int i = 0; i < N_STEP; i++) {
@@ -270,7 +270,7 @@ static inline void gives(const struct setting *r, const int32_t *tokens, int n, 
         ck_assert_int_eq(is_right(r, tokens, n), expected);
         return;
     }
-    ck_assert_msg(!cb_bank_dir_find(dir, m, &p, tokens, n, &s, &n_hit), "%s", cb_error());
+    ck_assert_ok(cb_bank_dir_find(dir, m, &p, tokens, n, &s, &n_hit));
     ck_assert_int_eq(n_hit, 0);
     ck_assert_int_eq(cb_session_len(s), 0);
     cb_session_close(s);
