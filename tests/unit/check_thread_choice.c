@@ -239,7 +239,7 @@ START_TEST(the_timer_is_quick)
     for (int n = 1; n <= 2; n++) {
         struct thread_speed s = { 0, 0 };
         ck_assert_int_eq(cb_thread_bench_time(&bench, n, 0.015, &s), 0);
-        ck_assert(s.token > 0 && s.prompt > s.token);
+        ck_assert(s.token > 0 && s.prompt > 0);
     }
     ck_assert(cb_now_s() - start < 10); /* loaded machines and sanitizers included */
     cb_thread_bench_close(&bench);
