@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "base/json.h"
+#include "expanded_latents.h"
 #include "in_step.h"
 #include "rank_fill.h"
 #include "saved_about.h"
@@ -281,6 +282,15 @@ static int take_candidate(const struct wanted *w, const struct candidate *c, str
     return err ? err : 1;
 }
 
+/* A session whose tokens have the same bits in every prompt */
+static int open_new(struct cb_model *m, const struct cb_session_params *params, cb_session **out)
+{
+    struct cb_session_params p = params ? *params : cb_session_defaults();
+
+    p.expand_latents = 0;
+    return cb_session_open(m, &p, out);
+}
+
 /* Tries the candidates into *s, which stays a new session if none serves. Only what prevents a new
  * session is an error. */
 static int try_all(const struct wanted *w, const struct candidates *list,
@@ -295,7 +305,7 @@ static int try_all(const struct wanted *w, const struct candidates *list,
         if (!got)
             continue;
         cb_session_close(*s);
-        TRY(cb_session_open(w->model, params, s));
+        TRY(open_new(w->model, params, s));
     }
     return CB_OK;
 }
@@ -322,7 +332,7 @@ int cb_bank_dir_find(cb_bank_dir *d, cb_model *m, const struct cb_session_params
     struct wanted w = { .dir = d, .model = m, .prompt = { .tokens = tokens, .n = n } };
 
     *n_hit = 0;
-    TRY(cb_session_open(m, params, out));
+    TRY(open_new(m, params, out));
     return n < BLOCK || !cb_in_step_has_bank(*out) ? CB_OK : find_file(&w, params, out, n_hit);
 }
 
@@ -453,7 +463,8 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
     if (!cb_in_step_has_bank(s))
         TRY(cb_in_step_alone(s, "bank folder"));
     TRY(cb_session_check_idle(s));
-    if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy))
+    if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy) ||
+        cb_expanded_possible(s))
         return CB_OK;
     err = cb_whole_bank_open(s, &whole);
     if (!err)

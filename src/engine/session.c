@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "expanded_latents.h"
 #include "prompt_repeat.h"
 #include "snapshot.h"
 
@@ -62,8 +63,8 @@ int cb_session_only_forks(const struct cb_session *s)
 /* Cutting a prepacked block would round its rows once more. */
 int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 {
-    return n == s->n_prefill_exact ||
-           (n < s->n_prefill_exact && n % KV_PREPACK == 0 && cb_session_extends(s));
+    return n == s->n_prefill_exact || (n < s->n_prefill_exact && n % KV_PREPACK == 0 &&
+                                       cb_session_extends(s) && !cb_expanded_possible(s));
 }
 
 /* Are layers told which tokens are fed? */

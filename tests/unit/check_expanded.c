@@ -55,9 +55,12 @@ static void close_recipe(void)
 
 static cb_session *session(cb_model *x, const char *type, const char *policy, int chunk)
 {
-    const struct cb_session_params p = {
-        .n_ctx = N_CTX, .chunk = chunk, .type_k = type, .type_v = type, .policy = policy
-    };
+    const struct cb_session_params p = { .n_ctx = N_CTX,
+                                         .chunk = chunk,
+                                         .type_k = type,
+                                         .type_v = type,
+                                         .policy = policy,
+                                         .expand_latents = 1 };
     cb_session *s;
 
     ck_assert_ok(cb_session_open(x, &p, &s));
@@ -158,6 +161,7 @@ START_TEST(same_in_any_way)
         cb_session_close(x);
     }
     ck_assert_ok(cb_session_load(m, bank, N_CTX, &l));
+    l->params.expand_latents = 1; /* a file does not say so */
     prompt(l, N_BEFORE, N_PROMPT);
     same(s, l, "after a saved bank");
     cb_session_close(l);
@@ -214,6 +218,42 @@ START_TEST(not_for)
 }
 END_TEST
 
+/* A folder's prompts share beginnings, so they have the bits of a prompt from its first token. */
+START_TEST(remembered)
+{
+    enum { SHORT = 640 };
+    const struct cb_session_params p = {
+        .n_ctx = N_CTX, .type_k = "f32", .type_v = "f32", .expand_latents = 1
+    };
+    int32_t ids[N_PROMPT];
+    cb_session *whole, *whole_fork, *part, *other;
+    cb_bank_dir *d;
+    int hit;
+
+    open_recipe(_i);
+    for (int i = 0; i < N_PROMPT; i++)
+        ids[i] = cb_recipe_id(&recipe, i);
+    ck_assert_ok(cb_bank_dir_open(bank, NULL, &d));
+    other = session(m, "f32", NULL, 0);
+    ck_assert_int_gt(prompt(other, 0, N_PROMPT), 0);
+    ck_assert_ok(cb_bank_dir_put(d, other)); /* left out */
+    ck_assert_ok(cb_bank_dir_find(d, m, &p, ids, N_PROMPT, &whole, &hit));
+    ck_assert_int_eq(hit, 0);
+    ck_assert_ok(cb_session_fork(whole, &whole_fork));
+    prompt(whole, 0, N_PROMPT);
+    prompt(whole_fork, 0, SHORT);
+    ck_assert_ok(cb_bank_dir_put(d, whole_fork));
+    ck_assert_ok(cb_bank_dir_find(d, m, &p, ids, N_PROMPT, &part, &hit));
+    ck_assert_int_ge(hit, SHORT / 128 * 128);
+    prompt(part, hit, N_PROMPT - hit);
+    same(part, whole, "a prompt that continues a remembered one");
+    cb_session_close(whole), cb_session_close(whole_fork);
+    cb_session_close(part), cb_session_close(other);
+    cb_bank_dir_close(d);
+    close_recipe();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("expanded");
@@ -222,6 +262,7 @@ int main(void)
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, as_latents, 0, N_RECIPE);
     tcase_add_loop_test(t, same_in_any_way, 0, N_RECIPE);
+    tcase_add_loop_test(t, remembered, 0, 3);
     tcase_add_test(t, planned);
     tcase_add_test(t, not_for);
     suite_add_tcase(suite, t);

@@ -230,6 +230,7 @@ enum opt_id {
     ARG_CHECKPOINTS,
     ARG_SPLIT,
     ARG_CHUNK,
+    ARG_EXPAND_LATENTS,
     ARG_CTX,
     ARG_TYPE_K,
     ARG_TYPE_V,

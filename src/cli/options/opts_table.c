@@ -605,6 +605,10 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .unit = "TOKENS", .min = 1, .max = 1 << 20, .sets = SET_ENGINE,
         .text = "prompt tokens processed together (default: chosen by the engine)" },
 
+    [ARG_EXPAND_LATENTS] = { "expand-latents", .sets = SET_ENGINE,
+        .text = "prompts of 512 tokens and more of latent attention (DeepSeek) read keys and "
+                "values of each head where that is faster; the text may differ by rounding" },
+
     [ARG_CTX] = { "ctx-size", .letter = 'c', .takes = TAKES_INT, .env = 1, .unit = "TOKENS",
         .min = 0, .max = MAX_TOKENS, .def = "0", .sets = SET_CTX,
         .text = "context size in tokens, prompt and answer together; 0: the model's training "
