@@ -22,6 +22,7 @@
 enum {
     PINGS = 200,       /* messages that are timed, at most */
     FEWEST = 3,        /* and at least, where they take longer than PING_S */
+    SMALL = 8,         /* bytes of a small one, which hardly take time */
     LARGE = 128 << 10, /* bytes of a large one */
     WARM = 4,          /* tokens before those that are timed */
     TOKENS = 12,       /* a measurement */
@@ -77,12 +78,10 @@ static int measure_messages(cb_session *s, int n_rank, struct time_model *m)
 {
     double small, large;
 
-    const size_t few = m->bytes < 256 ? (size_t)m->bytes : 256;
-
-    TRY(ping(s, few, &small));
+    TRY(ping(s, SMALL, &small));
     TRY(ping(s, LARGE, &large));
-    m->beta = fmax(0, (large - small) / ((double)(LARGE - few) * (n_rank - 1)));
-    m->alpha = fmax(0, small - m->beta * (double)few * (n_rank - 1)) / steps_of(n_rank);
+    m->beta = fmax(0, (large - small) / ((double)(LARGE - SMALL) * (n_rank - 1)));
+    m->alpha = fmax(0, small - m->beta * SMALL * (n_rank - 1)) / steps_of(n_rank);
     return CB_OK;
 }
 
