@@ -352,8 +352,8 @@ struct cb_session_params {
                   the name of one in the model's preset_dir, and no path */
     int expand_latents; /* 1: prompts of 512 tokens and more of latent attention (DeepSeek) read
                            keys and values of each head, where that is faster. Their tokens are
-                           rounded otherwise than those of shorter prompts, so what follows a cut, or
-                           another prompt, is near what one prompt gives, no longer to the bit */
+                           rounded otherwise than those of shorter prompts, so what follows a cut
+                           or another prompt is near what one prompt gives, no longer to the bit */
 };
 
 struct cb_memory {
@@ -581,8 +581,8 @@ CB_API int cb_bank_dir_find(cb_bank_dir *dir, cb_model *model,
                             cb_session **out, int *n_hit);
 /* Remembers the session's timeline. Call it after a prompt: a timeline with generated tokens, one
  * shorter than 128 tokens, or one that is there already, is left out without an error, as is one
- * that exceeds the limit alone, or a session's with expand_latents, which cb_bank_dir_find() ignores.
- * CB_EIO: the folder cannot be written; nothing is lost. CB_EARG: a prompt is in progress.
+ * that exceeds the limit alone, or a session's with expand_latents, which cb_bank_dir_find()
+ * ignores. CB_EIO: the folder cannot be written; nothing is lost. CB_EARG: a prompt is in progress.
  * CB_ENOMEM. */
 CB_API int cb_bank_dir_put(cb_bank_dir *dir, const cb_session *session);
 

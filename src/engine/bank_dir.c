@@ -18,7 +18,6 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "base/json.h"
-#include "expanded_latents.h"
 #include "in_step.h"
 #include "rank_fill.h"
 #include "saved_about.h"
@@ -464,7 +463,7 @@ int cb_bank_dir_put(cb_bank_dir *d, const cb_session *s)
         TRY(cb_in_step_alone(s, "bank folder"));
     TRY(cb_session_check_idle(s));
     if (w.prompt.n < BLOCK || s->n_prefill_exact != w.prompt.n || !cb_policy_is_listed(s->policy) ||
-        cb_expanded_possible(s))
+        cb_session_expands(s))
         return CB_OK;
     err = cb_whole_bank_open(s, &whole);
     if (!err)

@@ -35,12 +35,12 @@ struct expanded_latents {
 
 /* ---- the choice ---- */
 
-int cb_expanded_possible(const struct cb_session *s)
+static int possible(const struct cb_session *s)
 {
     const struct hparams *hp = &s->model->hp;
 
-    return hp->latent.rank && s->params.expand_latents && !s->in_step && !s->dev->ops->memory &&
-           !s->model->max_rank && hp->temperature.scale == 0 && hp->attn_cap == 0 &&
+    return cb_session_expands(s) && !s->dev->ops->memory && !s->model->max_rank &&
+           hp->temperature.scale == 0 && hp->attn_cap == 0 &&
            hp->latent.value <= cb_expanded_hd(hp) && cb_expanded_hd(hp) < hp->hd;
 }
 
@@ -88,7 +88,7 @@ size_t cb_expanded_bytes(const struct cb_session *s, int n_feed, int n_most)
 {
     int any = 0;
 
-    for (int l = 0; cb_expanded_possible(s) && l < s->model->hp.n_layer && !any; l++)
+    for (int l = 0; possible(s) && l < s->model->hp.n_layer && !any; l++)
         any = s->model->layer[l].latent && cb_attend_reads_all(&s->attention, l);
     if (!any || !pays(s, max_int(0, n_most - n_feed), n_feed))
         return 0;
@@ -222,7 +222,7 @@ int cb_expanded_begin(const struct rows *r, int l)
 
     if (s->w.expanded)
         s->w.expanded->on = 0;
-    if (s->bank.decoding || r->n > 1 || r->one_by_one || r->pos || !cb_expanded_possible(s) ||
+    if (s->bank.decoding || r->n > 1 || r->one_by_one || r->pos || !possible(s) ||
         !cb_attend_reads_all(&s->attention, l) || !pays(s, before, s->bank.n_feed) ||
         !cb_store_is_whole(st, r->pos0) || st->mixed[0])
         return 0;

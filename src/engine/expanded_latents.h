@@ -14,9 +14,6 @@ static inline int cb_expanded_hd(const struct hparams *hp)
     return hp->n_rot + hp->latent.key;
 }
 
-/* 1: a long prompt of this session may expand latents, so the bits of its tokens depend on how many
- * were fed together. Sessions of several processes never do. */
-int cb_expanded_possible(const struct cb_session *s);
 /* 1: rows r of layer l attend to expanded keys and values, their queries being of cb_expanded_hd()
  * numbers; 0: to the latents. The choice is that of the whole feed. Negative: CB_ENOMEM */
 int cb_expanded_begin(const struct rows *r, int l);

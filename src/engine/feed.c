@@ -9,7 +9,6 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/split_rows.h"
-#include "expanded_latents.h"
 #include "feed_call.h"
 #include "in_step.h"
 #include "layer_ahead.h"
@@ -81,7 +80,7 @@ static void undo(struct cb_session *s)
 static void end_prompt(struct cb_session *s, int from)
 {
     s->bank.prompt_end = s->bank.n_seen;
-    if (!from || (from == s->n_prefill_exact && cb_session_extends(s) && !cb_expanded_possible(s)))
+    if (!from || (from == s->n_prefill_exact && cb_session_extends(s) && !cb_session_expands(s)))
         s->n_prefill_exact = s->bank.n_seen;
 }
 

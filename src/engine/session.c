@@ -9,7 +9,6 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "expanded_latents.h"
 #include "prompt_repeat.h"
 #include "snapshot.h"
 
@@ -60,11 +59,16 @@ int cb_session_only_forks(const struct cb_session *s)
     return !cb_bank_has_kivi(&s->bank) && cb_attention_only_forks(&s->attention);
 }
 
+int cb_session_expands(const struct cb_session *s)
+{
+    return s->params.expand_latents && s->model->hp.latent.rank && !s->in_step;
+}
+
 /* Cutting a prepacked block would round its rows once more. */
 int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 {
     return n == s->n_prefill_exact || (n < s->n_prefill_exact && n % KV_PREPACK == 0 &&
-                                       cb_session_extends(s) && !cb_expanded_possible(s));
+                                       cb_session_extends(s) && !cb_session_expands(s));
 }
 
 /* Are layers told which tokens are fed? */

@@ -153,6 +153,9 @@ int cb_session_check_files(const struct cb_session *s);
 /* 1: it makes no difference whether tokens are fed as one prompt or as several, and what is there
  * does not depend on what comes: the rows of a common beginning serve every prompt that has it. */
 int cb_session_extends(const struct cb_session *s);
+/* 1: a long prompt may expand latents (expanded_latents.h), so the bits of its tokens depend on how
+ * many were fed together */
+int cb_session_expands(const struct cb_session *s);
 /* 1: tokens may be fed in pieces too, but layers drop what is outside their window: a place to
  * which the timeline is to come back must be copied when it is there */
 int cb_session_only_forks(const struct cb_session *s);
