@@ -311,6 +311,7 @@ libtest_la_SOURCES = \
 	tests/kit/asleep.c tests/kit/asleep.h \
 	tests/kit/blocks.c tests/kit/blocks.h \
 	tests/kit/device_answer.c tests/kit/device_answer.h \
+	tests/kit/drafted.c tests/kit/drafted.h \
 	tests/kit/faults.c tests/kit/faults.h \
 	tests/kit/folder.c tests/kit/folder.h \
 	tests/kit/headed.c tests/kit/headed.h \

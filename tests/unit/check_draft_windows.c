@@ -11,6 +11,7 @@
 #include "ctxbank.h"
 #include "engine/session.h"
 #include "engine/session_state.h"
+#include "kit/drafted.h"
 #include "kit/recipe.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
@@ -28,11 +29,6 @@ static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
 enum { N_FORM = sizeof forms / sizeof *forms, FORMS = 4 * N_FORM };
 
 static cb_model *model;
-
-static int32_t token_at(int i)
-{
-    return 3 + i * 7 % 50;
-}
 
 static cb_model *tiny_model(int i, uint64_t seed)
 {
@@ -53,38 +49,10 @@ static cb_session *after_prompt(const char *type, int n)
     cb_session *s;
 
     for (int i = 0; i < n; i++)
-        ids[i] = token_at(i * i);
+        ids[i] = cb_drafted_token(i * i);
     cb_toy_ok(cb_session_open(model, &p, &s));
     cb_toy_ok(cb_session_prefill(s, ids, n, NULL));
     return s;
-}
-
-static void same_logits(const cb_session *s, const float *logits, const char *what, int at)
-{
-    const size_t bytes = (size_t)cb_n_vocab(model) * sizeof(float);
-    ck_assert_msg(!memcmp(cb_session_logits(s), logits, bytes), "%s, token %d", what, at);
-}
-
-/* Tokens of drafts of several lengths, as single ones */
-static void all_at_once(cb_session *one, cb_session *all, int n_tok)
-{
-    static const int sizes[] = { 1, 2, 5, 9, 16, 3 };
-
-    for (int at = 0, k = 0; at < n_tok; k++) {
-        const int n = sizes[k % 6];
-        const float *logits;
-        int32_t tok[16];
-        for (int i = 0; i < n; i++)
-            tok[i] = token_at(1000 + at + i);
-        cb_toy_ok(cb_session_decode_all(all, tok, n, &logits));
-        for (int i = 0; i < n; i++) {
-            cb_toy_ok(cb_session_decode(one, tok[i]));
-            same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "all", at + i);
-        }
-        at += n;
-    }
-    cb_session_close(one);
-    cb_session_close(all);
 }
 
 START_TEST(all_at_once_as_one_by_one)
@@ -92,8 +60,8 @@ START_TEST(all_at_once_as_one_by_one)
     const int i = _i / 4;
 
     model = tiny_model(i, 0);
-    all_at_once(after_prompt(types[_i % 4], forms[i].n_prompt),
-                after_prompt(types[_i % 4], forms[i].n_prompt), 200);
+    cb_drafted_at_once(after_prompt(types[_i % 4], forms[i].n_prompt),
+                       after_prompt(types[_i % 4], forms[i].n_prompt), 200);
     cb_model_close(model);
 }
 END_TEST
@@ -134,18 +102,19 @@ static void taken_back(cb_session *one, cb_session *all, int n_tok, int state)
         const float *logits;
         int32_t tok[16];
         for (int i = 0; i < n; i++)
-            tok[i] = token_at(k * k + i);
+            tok[i] = cb_drafted_token(k * k + i);
         cb_toy_ok(cb_session_decode_all(all, tok, n, &logits));
         for (int i = 0; i < good; i++) {
             cb_toy_ok(cb_session_decode(one, tok[i]));
-            same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "kept", at + i);
+            cb_drafted_same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "kept",
+                                   at + i);
         }
         cb_toy_ok(cb_session_truncate(all, cb_session_len(one)));
         at += good;
     }
     cb_toy_ok(cb_session_decode(one, 7)); /* a cut leaves no logits */
     cb_toy_ok(cb_session_decode(all, 7));
-    same_logits(one, cb_session_logits(all), "after", n_tok);
+    cb_drafted_same_logits(one, cb_session_logits(all), "after", n_tok);
     if (state)
         same_state(one, all);
     cb_session_close(one);
@@ -166,44 +135,14 @@ END_TEST
 
 /* ---- texts ---- */
 
-static cb_sampler *sampler_of(float temp)
-{
-    struct cb_sampler_params p = cb_sampler_defaults();
-    cb_sampler *x;
-
-    p.temp = temp;
-    p.seed = 9;
-    cb_toy_ok(cb_sampler_new(&p, cb_n_vocab(model), &x));
-    return x;
-}
-
 static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, cb_session *draft,
                                               float temp)
 {
-    cb_sampler *a = sampler_of(temp), *b = sampler_of(temp);
-    struct cb_speculation_counts counts;
-    cb_speculation *x;
+    struct drafted_text x = { MOST, TEXT, draft, cb_sampler_defaults() };
 
-    cb_toy_ok(cb_speculation_new(s, MOST, &x));
-    cb_toy_ok(cb_speculation_set_draft(x, draft));
-    for (int i = 0; i < TEXT; i++) {
-        const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
-        same_logits(one, cb_speculation_logits(x), "text", i);
-        ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
-        cb_sampler_accept(a, id);
-        cb_sampler_accept(b, id);
-        cb_toy_ok(cb_session_decode(one, id));
-        cb_toy_ok(cb_speculation_decode(x, id));
-    }
-    cb_toy_ok(cb_speculation_end(x));
-    ck_assert_int_eq(cb_session_len(s), cb_session_len(one));
-    cb_speculation_get_counts(x, &counts);
-    cb_speculation_free(x);
-    cb_sampler_free(a);
-    cb_sampler_free(b);
-    cb_session_close(one);
-    cb_session_close(s);
-    return counts;
+    x.pick.temp = temp;
+    x.pick.seed = 9;
+    return cb_drafted_text(one, s, &x);
 }
 
 static cb_session *draft_session(cb_model *m)
@@ -266,7 +205,7 @@ static void recipe_model(const char *name)
 START_TEST(families)
 {
     recipe_model(recipes[_i]);
-    all_at_once(after_prompt("f32", 30), after_prompt("f32", 30), 60);
+    cb_drafted_at_once(after_prompt("f32", 30), after_prompt("f32", 30), 60);
     if (strcmp(recipes[_i], "llama4chunks")) /* its drafts end where a chunk does */
         taken_back(after_prompt("f32", 30), after_prompt("f32", 30), 80, 0);
     same_text(after_prompt("f32", 30), after_prompt("f32", 30), NULL, 0.3f);

@@ -11,6 +11,7 @@
 #include "ctxbank.h"
 #include "engine/mtp_drafter.h"
 #include "engine/session.h"
+#include "kit/drafted.h"
 #include "kit/headed.h"
 #include "kit/suite.h"
 #include "model/mtp_head.h"
@@ -90,34 +91,17 @@ END_TEST
 
 /* ---- texts ---- */
 
+/* Closes both sessions. */
 static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, float temp)
 {
-    struct cb_sampler_params p = cb_sampler_defaults();
+    struct drafted_text x = { 0, TEXT, NULL, cb_sampler_defaults() };
     struct cb_speculation_counts counts;
-    cb_sampler *a, *b;
-    cb_speculation *x;
 
-    p.temp = temp;
-    p.seed = 3;
-    ck_assert_ok(cb_sampler_new(&p, h.recipe.n_vocab, &a));
-    ck_assert_ok(cb_sampler_new(&p, h.recipe.n_vocab, &b));
-    ck_assert_ok(cb_speculation_new(s, 0, &x));
-    for (int i = 0; i < TEXT; i++) {
-        const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
-        ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
-        ck_assert(!memcmp(cb_session_logits(one), cb_speculation_logits(x),
-                          (size_t)h.recipe.n_vocab * sizeof(float)));
-        ck_assert_ok(cb_session_decode(one, id));
-        ck_assert_ok(cb_speculation_decode(x, id));
-    }
-    ck_assert_ok(cb_speculation_end(x));
-    ck_assert_int_eq(cb_session_len(s), cb_session_len(one));
-    cb_speculation_get_counts(x, &counts);
+    x.pick.temp = temp;
+    x.pick.seed = 3;
+    counts = cb_drafted_text(one, s, &x);
     ck_assert_int_eq(counts.drafted, counts.mtp_drafted);
     ck_assert_int_eq(counts.accepted, counts.mtp_accepted);
-    cb_speculation_free(x);
-    cb_sampler_free(a);
-    cb_sampler_free(b);
     return counts;
 }
 
@@ -137,8 +121,6 @@ static struct cb_speculation_counts texts(float temp, const char *policy)
     ck_assert_ok(cb_session_prefill(one, h.ids, PROMPT, NULL));
     ck_assert_ok(cb_session_prefill(s, h.ids, PROMPT, NULL));
     counts = same_text(one, s, temp);
-    cb_session_close(one);
-    cb_session_close(s);
     cb_model_close(plain);
     return counts;
 }

@@ -8,6 +8,7 @@
 #include "ctxbank.h"
 #include "engine/drafter.h"
 #include "engine/session.h"
+#include "kit/drafted.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -36,11 +37,6 @@ static const char *const policies[] = { "full", "sieve:budget=64,recent=16,sink=
 static const char *const types[] = { "f16", "f32", "bf16", "q8_0" };
 enum { N_POLICY = 5, FORMS = N_POLICY * 4 };
 
-static int32_t token_at(int i)
-{
-    return 3 + i * 7 % 50;
-}
-
 static cb_session *after_prompt(const char *policy, const char *type)
 {
     struct cb_session_params p = cb_session_defaults();
@@ -51,7 +47,7 @@ static cb_session *after_prompt(const char *policy, const char *type)
     p.policy = policy;
     p.type_k = p.type_v = type;
     for (int i = 0; i < PROMPT; i++)
-        ids[i] = token_at(i);
+        ids[i] = cb_drafted_token(i);
     ck_assert_ok(cb_session_open(model, &p, &s));
     ck_assert_ok(cb_session_prefill(s, ids, PROMPT, NULL));
     return s;
@@ -62,35 +58,10 @@ static cb_session *form(int i)
     return after_prompt(policies[i % N_POLICY], types[i / N_POLICY]);
 }
 
-static void same_logits(const cb_session *s, const float *logits, const char *what, int at)
-{
-    const size_t bytes = (size_t)cb_n_vocab(model) * sizeof(float);
-    ck_assert_msg(!memcmp(cb_session_logits(s), logits, bytes), "%s, token %d", what, at);
-}
-
 /* Across blocks of 128 slots and splits of 512 */
 START_TEST(all_at_once_as_one_by_one)
 {
-    static const int sizes[] = { 1, 2, 5, 9, 16, 3 };
-    cb_session *one = form(_i), *all = form(_i);
-    int at = 0;
-
-    for (int k = 0; at < 350; k++) {
-        const int n = sizes[k % 6];
-        const float *logits;
-        int32_t tok[16];
-        for (int i = 0; i < n; i++)
-            tok[i] = token_at(1000 + at + i);
-        ck_assert_ok(cb_session_decode_all(all, tok, n, &logits));
-        for (int i = 0; i < n; i++) {
-            ck_assert_int_eq(cb_session_decode(one, tok[i]), CB_OK);
-            same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "all", at + i);
-        }
-        same_logits(one, cb_session_logits(all), "last", at);
-        at += n;
-    }
-    cb_session_close(one);
-    cb_session_close(all);
+    cb_drafted_at_once(form(_i), form(_i), 350);
 }
 END_TEST
 
@@ -104,28 +75,16 @@ START_TEST(taken_back_without_trace)
         const float *logits;
         int32_t tok[16];
         for (int i = 0; i < n; i++)
-            tok[i] = token_at(at * at + i);
+            tok[i] = cb_drafted_token(at * at + i);
         ck_assert_ok(cb_session_decode_all(all, tok, n, &logits));
         ck_assert_int_eq(cb_session_decode(one, tok[0]), CB_OK);
-        same_logits(one, logits, "first", at);
+        cb_drafted_same_logits(one, logits, "first", at);
         ck_assert_int_eq(cb_session_truncate(all, cb_session_len(one)), CB_OK);
     }
     cb_session_close(one);
     cb_session_close(all);
 }
 END_TEST
-
-static cb_sampler *sampler_of(float temp)
-{
-    struct cb_sampler_params p = cb_sampler_defaults();
-    cb_sampler *x;
-
-    p.temp = temp;
-    p.seed = 9;
-    p.repeat_penalty = temp > 0 ? 1.2f : 1;
-    ck_assert_int_eq(cb_sampler_new(&p, cb_n_vocab(model), &x), CB_OK);
-    return x;
-}
 
 enum { MOST = 6, TEXT = 250 };
 
@@ -134,33 +93,12 @@ enum { MOST = 6, TEXT = 250 };
 static struct cb_speculation_counts same_text(cb_session *one, cb_session *s, cb_session *draft,
                                               float temp)
 {
-    cb_sampler *a = sampler_of(temp), *b = sampler_of(temp);
-    struct cb_speculation_counts counts;
-    cb_speculation *x;
+    struct drafted_text x = { MOST, TEXT, draft, cb_sampler_defaults() };
 
-    ck_assert_ok(cb_speculation_new(s, MOST, &x));
-    ck_assert_ok(cb_speculation_set_draft(x, draft));
-    for (int i = 0; i < TEXT; i++) {
-        const int32_t id = cb_sampler_pick(a, cb_session_logits(one));
-        ck_assert_int_eq(cb_sampler_pick(b, cb_speculation_logits(x)), id);
-        cb_sampler_accept(a, id);
-        cb_sampler_accept(b, id);
-        ck_assert_int_eq(cb_session_decode(one, id), CB_OK);
-        ck_assert_ok(cb_speculation_decode(x, id));
-        ck_assert_int_eq(cb_speculation_len(x), cb_session_len(one));
-    }
-    ck_assert_int_eq(cb_speculation_end(x), CB_OK);
-    ck_assert_int_eq(cb_session_len(s), cb_session_len(one));
-    ck_assert(!memcmp(cb_session_tokens(s), cb_session_tokens(one),
-                      (size_t)cb_session_len(s) * sizeof(int32_t)));
-    cb_speculation_get_counts(x, &counts);
-    ck_assert_int_ge(counts.drafted, counts.accepted);
-    cb_speculation_free(x);
-    cb_sampler_free(a);
-    cb_sampler_free(b);
-    cb_session_close(one);
-    cb_session_close(s);
-    return counts;
+    x.pick.temp = temp;
+    x.pick.seed = 9;
+    x.pick.repeat_penalty = temp > 0 ? 1.2f : 1;
+    return cb_drafted_text(one, s, &x);
 }
 
 /* Greedy text of a random model repeats itself soon, so drafts are accepted. Choices at a high
@@ -260,7 +198,7 @@ START_TEST(tokens_that_the_draft_model_lacks)
     ck_assert_int_eq(cb_speculation_new(s, MOST, &x), CB_OK);
     ck_assert_ok(cb_speculation_set_draft(x, draft));
     for (int i = 0; i < 40; i++)
-        ck_assert_ok(cb_speculation_decode(x, i == 20 ? n_vocab + 3 : token_at(i)));
+        ck_assert_ok(cb_speculation_decode(x, i == 20 ? n_vocab + 3 : cb_drafted_token(i)));
     cb_speculation_get_counts(x, &counts);
     ck_assert_int_le(cb_session_len(draft), 20 + MOST);
     cb_speculation_free(x);
@@ -300,7 +238,7 @@ START_TEST(up_to_the_last_slot)
 
     ck_assert_int_eq(cb_speculation_new(s, 16, &x), CB_OK);
     while (cb_speculation_len(x) < CONTEXT)
-        ck_assert_ok(cb_speculation_decode(x, token_at(cb_speculation_len(x) % 20)));
+        ck_assert_ok(cb_speculation_decode(x, cb_drafted_token(cb_speculation_len(x) % 20)));
     ck_assert_int_eq(cb_speculation_decode(x, 5), CB_EFULL);
     cb_speculation_free(x);
     cb_session_close(s);
