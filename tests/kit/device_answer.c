@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attention/readers/chooser.h"
+#include "suite.h"
 #include "tiny.h"
 #include "toy.h"
 
@@ -69,7 +70,7 @@ static void feed(struct cb_session *s, int from, int n, float *logits)
 
     for (int i = 0; i < n; i++)
         tok[i] = text[(from + i) % TOY_TEXT];
-    cb_toy_ok(cb_session_prefill(s, tok, n, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, n, NULL));
     memcpy(logits, cb_session_logits(s), (size_t)s->model->hp.n_vocab * sizeof *logits);
     free(tok);
 }
@@ -84,7 +85,7 @@ float *cb_answer(struct cb_session *s, const struct answer_size *size, struct an
     feed(s, 0, size->prompt, out);
     feed(s, size->prompt, size->second, out + n_vocab);
     for (int i = 0; i < size->tokens; i++) {
-        cb_toy_ok(cb_session_decode(s, text[i]));
+        ck_assert_ok(cb_session_decode(s, text[i]));
         memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
         for (int c = 0; c < n_chosen; c++)
             note_chosen(s, &chosen[c]);
@@ -99,7 +100,7 @@ float *cb_answer_long_of(struct cb_model *m, const char *policy, const char *pre
     struct cb_session *s;
     float *out;
 
-    cb_toy_ok(cb_answer_open(m, policy, prefill, type_kv, &s));
+    ck_assert_ok(cb_answer_open(m, policy, prefill, type_kv, &s));
     out = cb_answer(s, &cb_answer_long, chosen, n_chosen);
     cb_session_memory(s, mem);
     cb_session_close(s);

@@ -9,6 +9,7 @@
 
 #include "kit/tiny.h"
 #include "kit/toy.h"
+#include "suite.h"
 
 /* ---- orders ---- */
 
@@ -48,7 +49,7 @@ struct scheduler *cb_jobs_scheduler(cb_model *model, int n_slot, int most_waitin
                                         .decode_latency_s = 0.001 };
     struct scheduler *s;
 
-    cb_toy_ok(cb_scheduler_open(&p, &s));
+    ck_assert_ok(cb_scheduler_open(&p, &s));
     return s;
 }
 
@@ -62,7 +63,7 @@ struct job_group *cb_jobs_put(struct scheduler *s, const struct job_order *o, in
 {
     struct job_group *g;
 
-    cb_toy_ok(cb_group_new(cb_scheduler_params(s)->slots.model, o, n, &g));
+    ck_assert_ok(cb_group_new(cb_scheduler_params(s)->slots.model, o, n, &g));
     ck_assert_int_eq(cb_scheduler_order(s, g), ORDER_TAKEN);
     return g;
 }
@@ -111,8 +112,8 @@ static void *stand_in_the_gate(void *arg)
     cb_model *model = ((struct gate *)arg)->model;
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(model, NULL, &s));
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(model), 1, &how));
+    ck_assert_ok(cb_session_open(model, NULL, &s));
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(model), 1, &how));
     cb_session_close(s);
     return NULL;
 }
@@ -153,9 +154,9 @@ void cb_jobs_alone(cb_model *model, const struct job_order *o, int i, int32_t *o
     cb_session *s;
 
     sp.seed += (uint64_t)i;
-    cb_toy_ok(cb_session_open(model, &p, &s));
-    cb_toy_ok(cb_sampler_new(&sp, n_vocab, &sampler));
-    cb_toy_ok(cb_session_prefill(s, o->ids, o->n, NULL));
+    ck_assert_ok(cb_session_open(model, &p, &s));
+    ck_assert_ok(cb_sampler_new(&sp, n_vocab, &sampler));
+    ck_assert_ok(cb_session_prefill(s, o->ids, o->n, NULL));
     for (int k = 0; k < o->n; k++)
         cb_sampler_accept(sampler, o->ids[k]);
     for (int k = 0; k < o->max_tokens; k++) {
@@ -167,7 +168,7 @@ void cb_jobs_alone(cb_model *model, const struct job_order *o, int i, int32_t *o
         out[k] = cb_sampler_pick(sampler, biased);
         cb_sampler_accept(sampler, out[k]);
         if (k + 1 < o->max_tokens)
-            cb_toy_ok(cb_session_decode(s, out[k]));
+            ck_assert_ok(cb_session_decode(s, out[k]));
     }
     cb_session_close(s);
     cb_sampler_free(sampler);

@@ -191,12 +191,6 @@ void cb_toy_refused(struct cb_model *m, const struct cb_session_params *params, 
     ck_assert_msg(strstr(cb_error(), why), "%s: %s", params->policy, cb_error());
 }
 
-void cb_toy_ok(int status)
-{
-    if (status)
-        ck_abort_msg("%s", cb_error());
-}
-
 const int32_t *cb_toy_text(const struct cb_model *m)
 {
     static int32_t t[TOY_TEXT];

@@ -62,8 +62,6 @@ void cb_toy_refused(struct cb_model *m, const struct cb_session_params *params, 
 /* The type of values in a session with these keys: the same, or q8_0 beside planes */
 const char *cb_toy_values(const char *type_k);
 
-/* Fails the test unless status is 0 (CB_OK). */
-void cb_toy_ok(int status);
 /* TOY_TEXT tokens without repetition, the same at each call */
 enum { TOY_TEXT = 400 };
 const int32_t *cb_toy_text(const struct cb_model *m);

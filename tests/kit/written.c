@@ -5,6 +5,7 @@
 #include <check.h>
 #include <string.h>
 
+#include "suite.h"
 #include "tiny.h"
 #include "toy.h"
 
@@ -41,7 +42,7 @@ void cb_written_feed(cb_session *s, int l, const float *qkv, int n, int pos0, fl
     s->bank.decoding = n == 1;
     s->bank.n_feed = n;
     cb_toy_attend(s, l, qkv, n, pos0, pos0 + n, out);
-    cb_toy_ok(cb_attend_end(&s->attention, l));
+    ck_assert_ok(cb_attend_end(&s->attention, l));
     if (last) {
         s->bank.n_seen += n;
         s->bank.n_feed = 0;

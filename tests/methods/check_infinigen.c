@@ -419,13 +419,13 @@ START_TEST(reads_what_the_formula_chooses)
     const struct read_watch watch = { look, &x };
     struct cb_memory mem;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     x.s = s;
-    cb_toy_ok(cb_session_prefill(s, tok, TEXT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, TEXT, NULL));
     s->attention.watch = &watch;
     for (int i = 0; i < STEPS; i++) {
         x.read = 0;
-        cb_toy_ok(cb_session_decode(s, tok[TEXT + i]));
+        ck_assert_ok(cb_session_decode(s, tok[TEXT + i]));
         cb_session_memory(s, &mem);
         ck_assert_uint_eq(mem.kv_read_bytes_per_token, x.read);
     }

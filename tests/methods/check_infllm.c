@@ -255,11 +255,11 @@ static float *converse(struct cb_model *m, const char *policy, const char *type,
     float *out = malloc((TOKENS + 1) * n * sizeof *out);
     const int32_t *tok = cb_toy_text(m);
 
-    cb_toy_ok(cb_session_prefill(s, tok, TEXT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, TEXT, NULL));
     for (int i = 0; i <= TOKENS; i++) {
         memcpy(out + (size_t)i * n, cb_session_logits(s), n * sizeof *out);
         if (i < TOKENS)
-            cb_toy_ok(cb_session_decode(s, tok[TEXT + i]));
+            ck_assert_ok(cb_session_decode(s, tok[TEXT + i]));
     }
     cb_session_close(s);
     return out;

@@ -155,7 +155,7 @@ START_TEST(groups_of_values_fit_the_heads)
     struct cb_session_params params = { .type_k = "kivi2:128:128", .type_v = "kivi2" };
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &params, &s));
+    ck_assert_ok(cb_session_open(m, &params, &s));
     cb_session_close(s);
     params.type_v = "kivi2:128:64";
     cb_toy_refused(m, &params, "multiple of 64");

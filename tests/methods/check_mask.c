@@ -266,8 +266,8 @@ static void run_pair(const struct pair *t, const char *family, int chunk, int n_
     }
     s = cb_toy_session(m, spec, "f32", chunk);
     if (t->first)
-        cb_toy_ok(cb_session_prefill(s, tok - t->first, t->first, NULL));
-    cb_toy_ok(cb_session_prefill(s, tok, prompt, NULL));
+        ck_assert_ok(cb_session_prefill(s, tok - t->first, t->first, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, prompt, NULL));
     same_logits(s, r, spec);
     t->drop(r, 1);
     same_slots(s, r, spec);
@@ -275,19 +275,19 @@ static void run_pair(const struct pair *t, const char *family, int chunk, int n_
     for (int i = prompt; i < end; i++) {
         snprintf(when, sizeof when, "%s, %s, step %d", spec, family, i - prompt);
         cb_slow_feed(r, tok + i, 1);
-        cb_toy_ok(cb_session_decode(s, tok[i]));
+        ck_assert_ok(cb_session_decode(s, tok[i]));
         same_logits(s, r, when);
         t->drop(r, 0);
         same_slots(s, r, when);
     }
     snprintf(when, sizeof when, "%s, %s, second turn", spec, family);
     slow_prompt(t, r, tok + end, SECOND);
-    cb_toy_ok(cb_session_prefill(s, tok + end, SECOND, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok + end, SECOND, NULL));
     same_logits(s, r, when);
     t->drop(r, 1);
     same_slots(s, r, when);
     cb_slow_feed(r, tok + end + SECOND, 1);
-    cb_toy_ok(cb_session_decode(s, tok[end + SECOND]));
+    ck_assert_ok(cb_session_decode(s, tok[end + SECOND]));
     same_logits(s, r, when);
     cb_session_close(s);
     cb_slow_free(r);

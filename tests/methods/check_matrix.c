@@ -61,15 +61,15 @@ static void converse(cb_session *s, const char *what)
 {
     const int32_t *tok = cb_toy_text(s->model);
 
-    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
     for (int turn = 0; turn < 2; turn++) {
         is_finite(s, what);
         for (int i = 0; i < STEPS; i++) {
-            cb_toy_ok(cb_session_decode(s, tok[PROMPT + i]));
+            ck_assert_ok(cb_session_decode(s, tok[PROMPT + i]));
             is_finite(s, what);
         }
         if (!turn)
-            cb_toy_ok(cb_session_prefill(s, tok + PROMPT, SECOND, NULL));
+            ck_assert_ok(cb_session_prefill(s, tok + PROMPT, SECOND, NULL));
     }
 }
 

@@ -222,15 +222,15 @@ START_TEST(the_newest_tokens_stay_in_the_tail)
     int32_t tok[PROMPT] = { 1, 2, 3 };
     int n, tail = 0;
 
-    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
     for (int i = 1; i <= 30; i++) {
-        cb_toy_ok(cb_session_decode(s, i % m->hp.n_vocab));
+        ck_assert_ok(cb_session_decode(s, i % m->hp.n_vocab));
         const int32_t *slot = cb_chooser_slots(&s->attention, 1, &n);
         tail = tail == how[_i].most ? how[_i].left : tail + 1;
         ck_assert_int_eq(n, 20 + tail);
         for (int j = 0; j < tail; j++)
             ck_assert_int_eq(slot[20 + j], PROMPT + i - tail + j);
-        cb_toy_ok(cb_session_plan(s, PROMPT, i, &plan));
+        ck_assert_ok(cb_session_plan(s, PROMPT, i, &plan));
         cb_session_memory(s, &got);
         ck_assert_uint_eq(got.kv_read_bytes_per_token, plan.kv_read_bytes_per_token);
     }

@@ -145,11 +145,11 @@ static cb_session *converse(cb_model *m, const char *policy, int chunk, float *l
 
     for (int i = 0; i < GEN + 2; i++, logits += n) {
         if (i == 0)
-            cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+            ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
         else if (i == GEN)
-            cb_toy_ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
+            ck_assert_ok(cb_session_prefill(s, tok + PROMPT + GEN, SECOND, NULL));
         else
-            cb_toy_ok(cb_session_decode(s, tok[PROMPT + i]));
+            ck_assert_ok(cb_session_decode(s, tok[PROMPT + i]));
         memcpy(logits, cb_session_logits(s), n * sizeof *logits);
     }
     return s;
@@ -235,8 +235,8 @@ START_TEST(a_cleared_session_starts_afresh)
 
     cb_session_clear(s);
     for (int i = 0; i < GEN; i++) {
-        cb_toy_ok(i ? cb_session_decode(s, tok[PROMPT + i])
-                    : cb_session_prefill(s, tok, PROMPT, NULL));
+        ck_assert_ok(i ? cb_session_decode(s, tok[PROMPT + i])
+                       : cb_session_prefill(s, tok, PROMPT, NULL));
         ck_assert(!memcmp(cb_session_logits(s), a + (size_t)i * n, n * sizeof *a));
     }
     free(a);
@@ -267,10 +267,10 @@ START_TEST(memory_is_what_was_planned)
 
     for (int gen = 0; row.known && gen < 60; gen += 20) {
         cb_session_clear(s);
-        cb_toy_ok(cb_session_plan(s, 200, gen, &plan));
-        cb_toy_ok(cb_session_prefill(s, tok, 200, NULL));
+        ck_assert_ok(cb_session_plan(s, 200, gen, &plan));
+        ck_assert_ok(cb_session_prefill(s, tok, 200, NULL));
         for (int i = 0; i < gen; i++)
-            cb_toy_ok(cb_session_decode(s, tok[200 + i]));
+            ck_assert_ok(cb_session_decode(s, tok[200 + i]));
         cb_session_memory(s, &got);
         as_planned(s, got.kv_bytes, plan.kv_bytes, row.known - 1, "bank", row.tight);
         as_planned(s, got.kv_peak_bytes, plan.kv_peak_bytes, row.known - 1, "peak", row.tight);
@@ -296,16 +296,16 @@ START_TEST(short_prompts)
 
     for (int n = 1; n <= 2; n++) {
         cb_session_clear(s);
-        cb_toy_ok(cb_session_prefill(s, tok, n, NULL));
+        ck_assert_ok(cb_session_prefill(s, tok, n, NULL));
         for (int i = 0; i < 5; i++)
-            cb_toy_ok(cb_session_decode(s, tok[n + i]));
+            ck_assert_ok(cb_session_decode(s, tok[n + i]));
         ck_assert_int_eq(cb_session_len(s), n + 5);
     }
     ck_assert_int_eq(cb_session_prefill(s, tok, 0, NULL), CB_EARG);
     cb_session_clear(s);
     if (!share || strstr(row.tight, "snapkv:budget=0.3") ||
         strstr(row.tight, "expected:budget=0.3") || strstr(row.tight, "kvzip"))
-        cb_toy_ok(cb_session_decode(s, tok[0]));
+        ck_assert_ok(cb_session_decode(s, tok[0]));
     else
         ck_assert_int_eq(cb_session_decode(s, tok[0]), CB_EARG); /* a share of what? */
     cb_session_close(s);
@@ -325,9 +325,9 @@ START_TEST(a_stream_needs_no_more_memory)
     struct cb_memory first, last;
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &sp, &s));
+    ck_assert_ok(cb_session_open(m, &sp, &s));
     for (int i = 0; i < 1000; i++) {
-        cb_toy_ok(cb_session_decode(s, tok[i % 300]));
+        ck_assert_ok(cb_session_decode(s, tok[i % 300]));
         if (i == 100)
             cb_session_memory(s, &first);
     }
@@ -336,7 +336,7 @@ START_TEST(a_stream_needs_no_more_memory)
     ck_assert_uint_eq(first.kv_peak_bytes, last.kv_peak_bytes);
     ck_assert_int_eq(last.kept_max, 40);
     ck_assert_int_eq(cb_session_len(s), 1000);
-    cb_toy_ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
+    ck_assert_ok(cb_session_prefill(s, tok, 24, NULL)); /* 40 + 24 = 64 */
     ck_assert_int_eq(cb_session_prefill(s, tok, 25, NULL), CB_EFULL);
     cb_session_close(s);
     cb_model_close(m);
@@ -363,11 +363,11 @@ START_TEST(a_windowed_prompt_is_a_stream)
 
     for (int i = 0; i < LONG; i++)
         tok[i] = (i * 37 + i * i % 11) % m->hp.n_vocab;
-    cb_toy_ok(cb_session_open(m, &sp, &a));
-    cb_toy_ok(cb_session_open(m, &sp, &b));
-    cb_toy_ok(cb_session_prefill(a, tok, LONG, NULL));
+    ck_assert_ok(cb_session_open(m, &sp, &a));
+    ck_assert_ok(cb_session_open(m, &sp, &b));
+    ck_assert_ok(cb_session_prefill(a, tok, LONG, NULL));
     for (int i = 0; i < LONG; i++)
-        cb_toy_ok(cb_session_decode(b, tok[i]));
+        ck_assert_ok(cb_session_decode(b, tok[i]));
     same_kept(a, b, spec[_i]);
     for (int i = 0; i < m->hp.n_vocab; i++) {
         diff = fmaxf(diff, fabsf(cb_session_logits(a)[i] - cb_session_logits(b)[i]));
@@ -375,7 +375,7 @@ START_TEST(a_windowed_prompt_is_a_stream)
     }
     ck_assert_msg(diff < 1e-3f * size, "%s: logits differ by %g of %g", spec[_i], (double)diff,
                   (double)size);
-    cb_toy_ok(cb_session_plan(a, LONG, 0, &plan));
+    ck_assert_ok(cb_session_plan(a, LONG, 0, &plan));
     cb_session_memory(a, &got);
     as_planned(a, got.kv_peak_bytes, plan.kv_peak_bytes, 0, "peak", spec[_i]);
     ck_assert_int_le(a->bank.n_most, (_i == 3 ? 700 : 100) + 512);
@@ -392,16 +392,16 @@ START_TEST(shares_of_a_growing_prompt)
     const int32_t *tok = cb_toy_text(m);
     cb_session *s = open_session(m, "streamingllm:budget=0.3,sink=0.1", 0);
 
-    cb_toy_ok(cb_session_prefill(s, tok, 20, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, 20, NULL));
     ck_assert_int_eq(s->bank.store[0].n[0], 6);
     ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 1), 1);
     ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 2), 16);
-    cb_toy_ok(cb_session_prefill(s, tok + 20, 80, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok + 20, 80, NULL));
     ck_assert_int_eq(s->bank.store[0].n[0], 30);
     ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 1), 1);
     for (int i = 2; i < 30; i++)
         ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, i), 70 + i);
-    cb_toy_ok(cb_session_decode(s, tok[100]));
+    ck_assert_ok(cb_session_decode(s, tok[100]));
     cb_session_close(s);
     cb_model_close(m);
 }
@@ -415,8 +415,8 @@ START_TEST(a_budget_of_one)
     const int32_t *tok = cb_toy_text(m);
     cb_session *s = open_session(m, spec[_i], 0);
 
-    cb_toy_ok(cb_session_prefill(s, tok, 30, NULL));
-    cb_toy_ok(cb_session_decode(s, tok[30]));
+    ck_assert_ok(cb_session_prefill(s, tok, 30, NULL));
+    ck_assert_ok(cb_session_decode(s, tok[30]));
     ck_assert_int_eq(cb_store_max_len(&s->bank.store[0]), 1);
     ck_assert_int_eq(cb_store_pos(&s->bank.store[0], 0, 0), 30);
     cb_session_close(s);
@@ -550,7 +550,7 @@ START_TEST(only_the_last_logits_of_a_narrowing_prompt)
     ck_assert_ptr_nonnull(strstr(cb_error(), "only the last one's logits"));
     ck_assert_int_eq(cb_session_len(s), 0);
     how.logits_from = PROMPT - 1;
-    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, &how));
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, &how));
     ck_assert_int_eq(last.calls, 1);
     for (int i = 0; i < m->hp.n_vocab; i++) /* activations of 16 bits, and of 8 */
         ck_assert_float_eq_tol(last.x[i], cb_session_logits(s)[i], 0.1f);
@@ -570,8 +570,8 @@ static uint64_t hash_of(const char *spec)
     struct policy *p;
     uint64_t hash;
 
-    cb_toy_ok(cb_policy_open(spec, &sh, &p));
-    cb_toy_ok(cb_policy_plan(p, NULL));
+    ck_assert_ok(cb_policy_open(spec, &sh, &p));
+    ck_assert_ok(cb_policy_plan(p, NULL));
     hash = cb_policy_plan_hash(p);
     cb_policy_close(p);
     return hash;

@@ -67,7 +67,7 @@ static cb_session *copy_of(const cb_session *s)
 {
     cb_session *c;
 
-    cb_toy_ok(cb_session_fork(s, &c));
+    ck_assert_ok(cb_session_fork(s, &c));
     cb_session_keep_shared(c, 0);
     for (int l = 0; l < LAYERS; l++)
         cb_store_unpack(&c->bank.store[l], 0, c->bank.store[l].prepacked);
@@ -131,7 +131,7 @@ static void all_count(const cb_session *before, const cb_session *plain, const s
                     break;
                 c = copy_of(before);
                 spoil(c, l, kv, j);
-                cb_toy_ok(cb_session_decode(c, id));
+                ck_assert_ok(cb_session_decode(c, id));
                 ck_assert(isfinite(cb_session_logits(c)[0]));
                 ck_assert_msg(!same(c, plain), "%s: layer %d head %d slot %d counts as read",
                               policy, l, kv, j);
@@ -159,19 +159,19 @@ START_TEST(values_that_are_not_read_do_not_count)
     cb_session *s = cb_setting_session(m, r, N_CTX);
 
     ck_assert_ptr_nonnull(x);
-    cb_toy_ok(cb_session_prefill(s, ids, N_PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, ids, N_PROMPT, NULL));
     for (int t = N_PROMPT; t < N_PROMPT + N_STEP; t++) {
         cb_session *plain = copy_of(s), *spoilt = copy_of(s), *before = copy_of(s);
         int n;
         memset(x, 0, sizeof *x);
         s->attention.watch = &watch;
-        cb_toy_ok(cb_session_decode(s, ids[t]));
+        ck_assert_ok(cb_session_decode(s, ids[t]));
         s->attention.watch = NULL;
         n = spoil_unread(spoilt, x);
         ck_assert_msg(!leaves_some(r->policy) || n, "%s: all is read", r->policy);
         ck_assert_msg(!strstr(r->policy, "group=each") || x->n_apart, "%s: heads agree", r->policy);
-        cb_toy_ok(cb_session_decode(plain, ids[t]));
-        cb_toy_ok(cb_session_decode(spoilt, ids[t]));
+        ck_assert_ok(cb_session_decode(plain, ids[t]));
+        ck_assert_ok(cb_session_decode(spoilt, ids[t]));
         ck_assert_msg(same(plain, spoilt), "%s %s: token %d has read more", r->policy, r->type, t);
         if (t >= N_PROMPT + N_STEP - 2)
             all_count(before, plain, x, ids[t], r->policy);

@@ -61,18 +61,18 @@ START_TEST(as_the_slow_run)
 
     r->window = m->layer[0].window;
     cb_slow_feed(r, tok, PROMPT);
-    cb_toy_ok(cb_session_prefill(s, tok, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, PROMPT, NULL));
     close_to(s, r, "prompt");
     for (; at < PROMPT + STEPS; at++) {
         cb_slow_feed(r, tok + at, 1);
-        cb_toy_ok(cb_session_decode(s, tok[at]));
+        ck_assert_ok(cb_session_decode(s, tok[at]));
         close_to(s, r, "token");
     }
     cb_slow_feed(r, tok + at, SECOND);
-    cb_toy_ok(cb_session_prefill(s, tok + at, SECOND, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok + at, SECOND, NULL));
     close_to(s, r, "second prompt");
     cb_slow_feed(r, tok + at + SECOND, 1);
-    cb_toy_ok(cb_session_decode(s, tok[at + SECOND]));
+    ck_assert_ok(cb_session_decode(s, tok[at + SECOND]));
     close_to(s, r, "last token");
     for (int l = 0; l < LAYERS; l++)
         ck_assert_int_eq(cb_store_max_len(&s->bank.store[l]) > 0,
@@ -93,7 +93,7 @@ static cb_session *open_session(cb_model *m, const char *type, int chunk)
     };
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -101,7 +101,7 @@ static void as_planned(cb_session *s, int n_prompt, int n_gen)
 {
     struct cb_memory plan, got;
 
-    cb_toy_ok(cb_session_plan(s, n_prompt, n_gen, &plan));
+    ck_assert_ok(cb_session_plan(s, n_prompt, n_gen, &plan));
     cb_session_memory(s, &got);
     ck_assert_uint_eq(got.kv_bytes, plan.kv_bytes);
     ck_assert_msg(fabs((double)got.kv_peak_bytes - (double)plan.kv_peak_bytes) <=
@@ -125,28 +125,28 @@ START_TEST(every_type)
     const int32_t *tok = cb_toy_text(m);
     cb_session *a = open_session(m, type, 0), *b = open_session(m2, type, 64), *c[2];
 
-    cb_toy_ok(cb_session_prefill(a, tok, PROMPT, NULL));
-    cb_toy_ok(cb_session_prefill(b, tok, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(a, tok, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(b, tok, PROMPT, NULL));
     as_planned(a, PROMPT, 0);
     for (int i = PROMPT; i < PROMPT + STEPS; i++) {
-        cb_toy_ok(cb_session_decode(a, tok[i]));
-        cb_toy_ok(cb_session_decode(b, tok[i]));
+        ck_assert_ok(cb_session_decode(a, tok[i]));
+        ck_assert_ok(cb_session_decode(b, tok[i]));
         ck_assert(!memcmp(cb_session_logits(a), cb_session_logits(b), bytes));
     }
     as_planned(a, PROMPT, STEPS);
     for (int i = 0; i < 2; i++) {
         c[i] = open_session(m, type, 0);
-        cb_toy_ok(cb_session_prefill(c[i], tok, PROMPT, NULL));
+        ck_assert_ok(cb_session_prefill(c[i], tok, PROMPT, NULL));
     }
     for (int i = PROMPT; i < PROMPT + STEPS; i++)
-        cb_toy_ok(cb_decode_batch(c, (const int32_t[]){ tok[i], tok[i] }, 2));
+        ck_assert_ok(cb_decode_batch(c, (const int32_t[]){ tok[i], tok[i] }, 2));
     ck_assert(!memcmp(cb_session_logits(a), cb_session_logits(c[1]), bytes));
     if (!kivi && !window) {
-        cb_toy_ok(cb_session_truncate(b, 128));
+        ck_assert_ok(cb_session_truncate(b, 128));
         cb_session_clear(a);
-        cb_toy_ok(cb_session_prefill(a, tok, 128, NULL));
-        cb_toy_ok(cb_session_decode(a, tok[3]));
-        cb_toy_ok(cb_session_decode(b, tok[3]));
+        ck_assert_ok(cb_session_prefill(a, tok, 128, NULL));
+        ck_assert_ok(cb_session_decode(a, tok[3]));
+        ck_assert_ok(cb_session_decode(b, tok[3]));
         ck_assert(!memcmp(cb_session_logits(a), cb_session_logits(b), bytes));
     }
     cb_session_close(a);
@@ -187,7 +187,7 @@ static cb_session *open_policy(cb_model *m, const char *policy, const char *type
     };
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -210,25 +210,25 @@ START_TEST(methods_that_leave_rows)
         cb_session *a = open_policy(m, list[i], type, 0), *b = open_policy(m2, list[i], type, 64);
         cb_session *f = cb_toy_session(m, "full", type, 0), *c[2];
         ck_assert_int_eq(cb_model_policy_layers(m), LAYERS - models[_i / 3].shared);
-        cb_toy_ok(cb_session_prefill(a, tok, PROMPT, NULL));
-        cb_toy_ok(cb_session_prefill(b, tok, PROMPT, NULL));
-        cb_toy_ok(cb_session_prefill(f, tok, PROMPT, NULL));
+        ck_assert_ok(cb_session_prefill(a, tok, PROMPT, NULL));
+        ck_assert_ok(cb_session_prefill(b, tok, PROMPT, NULL));
+        ck_assert_ok(cb_session_prefill(f, tok, PROMPT, NULL));
         for (int k = PROMPT; k < PROMPT + STEPS; k++) {
-            cb_toy_ok(cb_session_decode(a, tok[k]));
-            cb_toy_ok(cb_session_decode(b, tok[k]));
-            cb_toy_ok(cb_session_decode(f, tok[k]));
+            ck_assert_ok(cb_session_decode(a, tok[k]));
+            ck_assert_ok(cb_session_decode(b, tok[k]));
+            ck_assert_ok(cb_session_decode(f, tok[k]));
             ck_assert_msg(!memcmp(cb_session_logits(a), cb_session_logits(b), bytes), "%s",
                           list[i]);
         }
         if (!m->layer[0].window) /* which may be shorter than the budget */
             ck_assert_msg(memcmp(cb_session_logits(a), cb_session_logits(f), bytes) != 0,
                           "%s: reads everything", list[i]);
-        cb_toy_ok(cb_session_fork(a, &c[0]));
-        cb_toy_ok(cb_session_save(a, path));
-        cb_toy_ok(cb_session_load(m, path, 0, &c[1]));
-        cb_toy_ok(cb_session_decode(a, tok[3]));
+        ck_assert_ok(cb_session_fork(a, &c[0]));
+        ck_assert_ok(cb_session_save(a, path));
+        ck_assert_ok(cb_session_load(m, path, 0, &c[1]));
+        ck_assert_ok(cb_session_decode(a, tok[3]));
         for (int k = 0; k < 2; k++) {
-            cb_toy_ok(cb_session_decode(c[k], tok[3]));
+            ck_assert_ok(cb_session_decode(c[k], tok[3]));
             ck_assert(!memcmp(cb_session_logits(a), cb_session_logits(c[k]), bytes));
             cb_session_close(c[k]);
         }
@@ -256,7 +256,7 @@ START_TEST(what_does_not_go_with_it)
         if (!leaves_rows(policy))
             is_refused(m, policy, NULL);
     s = cb_toy_session(m, "quest:budget=64,page=16,dense=0", "f16", 0);
-    cb_toy_ok(cb_session_prefill(s, tok, 9, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, 9, NULL));
     ck_assert_int_eq(cb_session_decode_all(s, tok, 3, &logits), CB_EUNSUPPORTED);
     cb_session_close(s);
     cb_model_close(m);
@@ -278,7 +278,7 @@ START_TEST(files)
                   cb_error());
     t.shared_kv = LAYERS - 1;
     cb_tiny_save(&t, path);
-    cb_toy_ok(cb_model_open(path, &p, &m));
+    ck_assert_ok(cb_model_open(path, &p, &m));
     cb_model_close(m);
     remove(path);
 }

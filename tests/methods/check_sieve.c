@@ -378,7 +378,7 @@ static cb_session *open_session(struct cb_model *m, const char *policy, const ch
                                          .type_v = cb_toy_values(type) };
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -390,13 +390,13 @@ static float *converse(struct cb_model *m, const char *policy, const char *type,
     float *out = malloc((STEPS + 1) * n * sizeof *out);
     const int32_t *tok = cb_toy_text(m);
 
-    cb_toy_ok(cb_session_prefill(s, tok, TEXT, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, TEXT, NULL));
     memcpy(out, cb_session_logits(s), n * sizeof *out);
     for (int i = 0; i < STEPS; i++) {
         if (i == STEPS / 2)
-            cb_toy_ok(cb_session_prefill(s, tok + TEXT, LATER, NULL));
+            ck_assert_ok(cb_session_prefill(s, tok + TEXT, LATER, NULL));
         else
-            cb_toy_ok(cb_session_decode(s, tok[(i * 13 + 5) % TOY_TEXT]));
+            ck_assert_ok(cb_session_decode(s, tok[(i * 13 + 5) % TOY_TEXT]));
         memcpy(out + (size_t)(i + 1) * n, cb_session_logits(s), n * sizeof *out);
     }
     cb_session_close(s);
@@ -478,8 +478,9 @@ START_TEST(first_tokens_count_for_no_range)
     float *x = calloc((size_t)SKETCH_BLOCK * (size_t)m->hp.hd, sizeof *x);
     int n = 0;
 
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 150, NULL)); /* and then from a later block */
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m) + 150, TEXT - 150, NULL));
+    ck_assert_ok(
+        cb_session_prefill(s, cb_toy_text(m), 150, NULL)); /* and then from a later block */
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(m) + 150, TEXT - 150, NULL));
     for (int l = 0; l < s->bank.n_layer; l++) {
         const struct store *st = &s->bank.store[l];
         const size_t bytes = cb_sketch_bytes(st->sketch_bits, st->hd);
@@ -518,8 +519,8 @@ START_TEST(holds_more_and_reads_less)
 
     for (int i = 0; i < 7; i++) {
         cb_session *s = open_session(m, policy[i], "f16", 0);
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), TEXT, NULL));
-        cb_toy_ok(cb_session_decode(s, 3));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), TEXT, NULL));
+        ck_assert_ok(cb_session_decode(s, 3));
         cb_session_memory(s, &mem[i]);
         cb_session_close(s);
     }

@@ -419,9 +419,9 @@ static cb_model *open_model(void)
 /* A prompt and some tokens; logits after the last -> out[n_vocab] */
 static void converse(cb_session *s, const int32_t *tok, int prompt, float *out)
 {
-    cb_toy_ok(cb_session_prefill(s, tok, prompt, NULL));
+    ck_assert_ok(cb_session_prefill(s, tok, prompt, NULL));
     for (int i = 0; i < STEPS; i++)
-        cb_toy_ok(cb_session_decode(s, tok[prompt + i]));
+        ck_assert_ok(cb_session_decode(s, tok[prompt + i]));
     memcpy(out, cb_session_logits(s), (size_t)s->model->hp.n_vocab * sizeof *out);
 }
 

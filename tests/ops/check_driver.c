@@ -104,7 +104,7 @@ struct cb_session *cb_driver_session(struct cb_model *m)
     const struct cb_session_params p = { .n_ctx = 256, .chunk = 64 };
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -119,7 +119,7 @@ START_TEST(a_session_that_fails)
     int err;
 
     if (loss->decoding)
-        cb_toy_ok(cb_session_prefill(s, text, DRIVER_TOKENS, NULL));
+        ck_assert_ok(cb_session_prefill(s, text, DRIVER_TOKENS, NULL));
     of->set(loss->setting);
     err = loss->decoding ? cb_session_decode(s, text[DRIVER_TOKENS])
                          : cb_session_prefill(s, text, DRIVER_TOKENS, NULL);
@@ -160,8 +160,8 @@ START_TEST(kernels_that_do_not_load)
         const size_t n_vocab = (size_t)cb_n_vocab(m);
         struct cb_session *s = cb_driver_session(m);
         of->set(refuse ? of->no_kernel : "");
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 40, NULL));
-        cb_toy_ok(cb_session_decode(s, cb_toy_text(m)[40]));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 40, NULL));
+        ck_assert_ok(cb_session_decode(s, cb_toy_text(m)[40]));
         of->set("");
         if (refuse)
             same("logits", cb_session_logits(s), want, n_vocab, 5e-3f);
@@ -182,8 +182,8 @@ static struct cb_session *searching(struct cb_model *m)
     const struct cb_session_params p = { .n_ctx = 256, .policy = "sieve:budget=16,recent=8" };
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 150, NULL));
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 150, NULL));
     return s;
 }
 
@@ -218,7 +218,7 @@ START_TEST(a_search_that_does_not_load)
         struct cb_memory mem;
         of->set(refuse ? of->no_kernel : "");
         for (int i = 0; i < 3; i++)
-            cb_toy_ok(cb_session_decode(s, 5 + i));
+            ck_assert_ok(cb_session_decode(s, 5 + i));
         of->set("");
         cb_session_memory(s, &mem);
         ck_assert_uint_gt(refuse ? mem.host_sketches : mem.device_sketches, 0);
@@ -250,7 +250,7 @@ START_TEST(a_session_that_is_refused)
     of->set("");
     cb_session_close(s);
     s = cb_driver_session(m);
-    cb_toy_ok(cb_session_prefill(s, text, 40, NULL));
+    ck_assert_ok(cb_session_prefill(s, text, 40, NULL));
     cb_session_close(s);
     cb_model_close(m);
     cb_driver_nothing_left();

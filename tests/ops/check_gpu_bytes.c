@@ -93,13 +93,13 @@ START_TEST(plan_of_streamed_layers)
     struct cb_memory plan, mem;
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(
+    ck_assert_ok(cb_session_open(
         m, &(struct cb_session_params){ .n_ctx = 1024, .chunk = 64, .policy = unequal[_i].policy },
         &s));
-    cb_toy_ok(cb_session_plan(s, 380, ANSWER, &plan));
-    cb_toy_ok(cb_session_prefill(s, text, 380, NULL));
+    ck_assert_ok(cb_session_plan(s, 380, ANSWER, &plan));
+    ck_assert_ok(cb_session_prefill(s, text, 380, NULL));
     for (int i = 0; i < ANSWER; i++)
-        cb_toy_ok(cb_session_decode(s, text[i]));
+        ck_assert_ok(cb_session_decode(s, text[i]));
     cb_session_memory(s, &mem);
     ck_assert_uint_gt(plan.device_kv_in_bytes_per_token, 0);
     ck_assert_uint_eq(plan.device_kv_in_bytes_per_token, mem.device_kv_in_bytes_per_token);
@@ -217,14 +217,14 @@ static float *answer_after(struct cb_model *m, const char *policy, int cut)
     float *out = calloc((ANSWER + 2) * n_vocab, sizeof *out);
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
-    cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, text, PROMPT, NULL));
     for (int i = 0; i < (cut ? CUT : STAYS); i++)
-        cb_toy_ok(cb_session_decode(s, text[7 * i]));
+        ck_assert_ok(cb_session_decode(s, text[7 * i]));
     if (cut)
-        cb_toy_ok(cb_session_truncate(s, PROMPT + STAYS));
+        ck_assert_ok(cb_session_truncate(s, PROMPT + STAYS));
     for (int i = CUT; i < ANSWER; i++) {
-        cb_toy_ok(cb_session_decode(s, text[7 * i]));
+        ck_assert_ok(cb_session_decode(s, text[7 * i]));
         memcpy(out + (size_t)i * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_close(s);
@@ -278,10 +278,10 @@ START_TEST(bytes_of_streamed_weights)
         for (int l = 0; here && l < DEEP; l++)
             for (int i = 0; (w = cb_weights_at(&m->layer[l], i, 0)); i++)
                 all += w->raw ? cb_row_bytes(w->type, w->n_in) * (uint64_t)w->n_out : 0;
-        cb_toy_ok(cb_session_open(m, &p, &s));
-        cb_toy_ok(cb_session_plan(s, TOKENS, 0, &plan));
+        ck_assert_ok(cb_session_open(m, &p, &s));
+        ck_assert_ok(cb_session_plan(s, TOKENS, 0, &plan));
         for (int i = 0; i < 2; i++) {
-            cb_toy_ok(cb_session_prefill(s, cb_toy_text(m) + i * TOKENS, TOKENS, NULL));
+            ck_assert_ok(cb_session_prefill(s, cb_toy_text(m) + i * TOKENS, TOKENS, NULL));
             cb_session_memory(s, &mem);
             away = here ? all - mem.device_weights_bytes : 0;
             ck_assert_uint_eq(mem.device_weights_in_bytes, (uint64_t)(i + 1) * away);

@@ -222,9 +222,9 @@ enum { HD = 32, CAP = 600, OUT = 4 };
 
 static void open_store(struct store *s, int bits)
 {
-    cb_toy_ok(cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_Q8_0, 0));
+    ck_assert_ok(cb_store_open(s, N_KV, HD, CAP, KV_F16, KV_Q8_0, 0));
     cb_store_may_sketch(s, bits, SKETCH_BLOCK, OUT);
-    cb_toy_ok(cb_planes_open(s, (struct kivi_form){ 0 }));
+    ck_assert_ok(cb_planes_open(s, (struct kivi_form){ 0 }));
 }
 
 /* Tokens from..to-1 of k[][N_KV * HD], in pieces */
@@ -233,8 +233,8 @@ static void grow(struct store *s, const float *k, int from, int to, int piece)
     for (int n; from < to; from += n) {
         n = to - from < piece ? to - from : piece;
         const float *x = k + from * N_KV * HD;
-        cb_toy_ok(cb_store_append(s, ref, x, x, N_KV * HD, n, from));
-        cb_toy_ok(cb_store_sketch(s, ref));
+        ck_assert_ok(cb_store_append(s, ref, x, x, N_KV * HD, n, from));
+        ck_assert_ok(cb_store_sketch(s, ref));
         cb_planes_advance(s, ref);
     }
 }
@@ -316,7 +316,7 @@ START_TEST(hostile_counts_are_refused)
         cb_store_close(&b);
     }
     open_store(&b, 2);
-    cb_toy_ok(cb_store_set_counts(&b, ref, count));
+    ck_assert_ok(cb_store_set_counts(&b, ref, count));
     ck_assert_uint_eq(cb_store_bytes(&a), cb_store_bytes(&b));
     cb_store_close(&a);
     cb_store_close(&b);
@@ -351,11 +351,11 @@ START_TEST(memory_is_as_planned)
     for (int i = 0; i < 6; i++) {
         struct cb_memory plan, got;
         cb_session *s;
-        cb_toy_ok(open_session(m, policy[i / 2], "planes", i % 2 ? "q8_0" : "kivi4:32", &s));
-        cb_toy_ok(cb_session_prefill(s, tok, 250, NULL));
+        ck_assert_ok(open_session(m, policy[i / 2], "planes", i % 2 ? "q8_0" : "kivi4:32", &s));
+        ck_assert_ok(cb_session_prefill(s, tok, 250, NULL));
         for (int n = 1; n <= 140; n++) { /* two blocks fill */
-            cb_toy_ok(cb_session_decode(s, tok[n]));
-            cb_toy_ok(cb_session_plan(s, 250, n, &plan));
+            ck_assert_ok(cb_session_decode(s, tok[n]));
+            ck_assert_ok(cb_session_plan(s, 250, n, &plan));
             cb_session_memory(s, &got);
             ck_assert_uint_eq(plan.kv_bytes, got.kv_bytes);
             ck_assert_uint_eq(plan.kv_peak_bytes, got.kv_peak_bytes);
@@ -392,7 +392,7 @@ START_TEST(others_refuse_them)
         ck_assert_int_ne(open_session(m, bad[i][0], bad[i][1], bad[i][2], &s), CB_OK);
         ck_assert_msg(strstr(cb_error(), bad[i][3]), "%s", cb_error());
     }
-    cb_toy_ok(open_session(m, "sieve:dense=1", "planes", "f32", &s));
+    ck_assert_ok(open_session(m, "sieve:dense=1", "planes", "f32", &s));
     cb_session_close(s);
     cb_model_close(m);
 }

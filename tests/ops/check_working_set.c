@@ -111,7 +111,7 @@ static struct cb_session *session_of(struct cb_model *m, const char *policy)
     };
     struct cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -122,13 +122,13 @@ static float *answer(struct cb_session *s, struct cb_memory *first)
     const size_t n_vocab = (size_t)cb_n_vocab(s->model);
     float *out = malloc((ANSWER + 2) * n_vocab * sizeof *out);
 
-    cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, text, PROMPT, NULL));
     cb_session_memory(s, first);
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
-    cb_toy_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    ck_assert_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
     memcpy(out + n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     for (int i = 0; i < ANSWER; i++) {
-        cb_toy_ok(cb_session_decode(s, text[ALL + i]));
+        ck_assert_ok(cb_session_decode(s, text[ALL + i]));
         memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     return out;
@@ -162,7 +162,7 @@ START_TEST(little)
     cb_model_close(plain);
     m = model_on(NAME, set, 0);
     s = session_of(m, sets[_i].policy);
-    cb_toy_ok(cb_session_plan(s, PROMPT, 0, &plan));
+    ck_assert_ok(cb_session_plan(s, PROMPT, 0, &plan));
     got = answer(s, &mem);
     same("logits", got, want, n, 2e-4f);
     ck_assert_uint_eq(mem.device_weights_bytes, plan.device_weights_bytes);
@@ -190,7 +190,7 @@ static struct device_traffic traffic_of(const struct cb_model *m)
 {
     struct device_traffic t;
 
-    cb_toy_ok(cb_device_lock(m->dev));
+    ck_assert_ok(cb_device_lock(m->dev));
     t = cb_device_traffic(m->dev);
     cb_device_unlock(m->dev);
     return t;
@@ -213,7 +213,7 @@ START_TEST(rows_of_streamed_layers)
     got = answer(s, &mem);
     same("logits", got, want, n, 2e-4f);
     before = traffic_of(m);
-    cb_toy_ok(cb_session_decode(s, 5));
+    ck_assert_ok(cb_session_decode(s, 5));
     after = traffic_of(m);
     ck_assert_uint_eq(after.kv_in_bytes - before.kv_in_bytes,
                       LAYERS * (ALL + ANSWER + 1) * row_bytes(m));
@@ -234,9 +234,9 @@ START_TEST(rows_of_two_layers)
     const int32_t *text = cb_toy_text(m);
     struct device_traffic before, after;
 
-    cb_toy_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, text, PROMPT, NULL));
     before = traffic_of(m);
-    cb_toy_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    ck_assert_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
     after = traffic_of(m);
     ck_assert_uint_eq(after.host_rows, before.host_rows);
     ck_assert_uint_lt(after.kv_bytes, LAYERS * ALL * row_bytes(m) / 3);
@@ -310,7 +310,7 @@ START_TEST(beside_others)
     ck_assert(!pthread_create(&thread, NULL, compute, &both));
     for (int i = 0; i < 20; i++) {
         struct cb_session *s = session_of(m, "full");
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 3 + i, NULL));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 3 + i, NULL));
         cb_session_close(s);
     }
     pthread_join(thread, NULL);

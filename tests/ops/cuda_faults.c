@@ -105,9 +105,9 @@ START_TEST(waits_of_a_token)
     int before;
 
     cb_model_get_info(m, &info);
-    cb_toy_ok(cb_session_prefill(s, text, DRIVER_TOKENS, NULL));
+    ck_assert_ok(cb_session_prefill(s, text, DRIVER_TOKENS, NULL));
     before = counted("pretend_cuda_waits");
-    cb_toy_ok(cb_session_decode(s, text[DRIVER_TOKENS]));
+    ck_assert_ok(cb_session_decode(s, text[DRIVER_TOKENS]));
     ck_assert_int_lt(counted("pretend_cuda_waits") - before, info.n_layer * info.n_kv);
     cb_session_close(s);
     cb_model_close(m);
@@ -128,7 +128,7 @@ START_TEST(pinned_weights)
         struct cb_memory mem;
         int pages;
         set(refuse ? "fail=cuMemHostRegister_v2:801" : "");
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), DRIVER_TOKENS, NULL));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), DRIVER_TOKENS, NULL));
         set("");
         pages = counted("pretend_cuda_registered");
         if (refuse) {

@@ -64,7 +64,7 @@ static cb_session *open_one(cb_model *m, int i, int chunk)
                                          .act_bits = mix[i].act_bits };
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -80,10 +80,10 @@ static float *alone(cb_model *m, int i, int chunk)
     float *out = malloc((STEPS + 1) * n_vocab * sizeof *out);
     cb_session *s = open_one(m, i, chunk);
 
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), mix[i].n_prompt, NULL));
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), mix[i].n_prompt, NULL));
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
     for (int k = 0; k < STEPS; k++) {
-        cb_toy_ok(cb_session_decode(s, next_token(m, i, k)));
+        ck_assert_ok(cb_session_decode(s, next_token(m, i, k)));
         memcpy(out + (size_t)(k + 1) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_close(s);
@@ -112,7 +112,7 @@ static void together(const char *device, int chunk)
     for (int i = 0; i < N_SESSION; i++) {
         want[i] = alone(m, i, chunk);
         s[i] = open_one(m, i, chunk);
-        cb_toy_ok(cb_session_prefill(s[i], cb_toy_text(m), mix[i].n_prompt, NULL));
+        ck_assert_ok(cb_session_prefill(s[i], cb_toy_text(m), mix[i].n_prompt, NULL));
     }
     for (int k = 0; k < STEPS; k++) {
         cb_session *now[N_SESSION];
@@ -123,7 +123,7 @@ static void together(const char *device, int chunk)
                 now[n] = s[i];
                 tok[n++] = next_token(m, i, done[i]++);
             }
-        cb_toy_ok(cb_decode_batch(now, tok, n));
+        ck_assert_ok(cb_decode_batch(now, tok, n));
         for (int i = 0; i < N_SESSION; i++)
             same(m, s[i], want[i], done[i], i);
     }
@@ -155,10 +155,10 @@ START_TEST(batches_of_one)
     for (int i = 0; i < N_SESSION; i++) {
         float *want = alone(m, i, 0);
         cb_session *s = open_one(m, i, 0);
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), mix[i].n_prompt, NULL));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), mix[i].n_prompt, NULL));
         for (int k = 0; k < STEPS; k++) {
             const int32_t tok = next_token(m, i, k);
-            cb_toy_ok(cb_decode_batch(&s, &tok, 1));
+            ck_assert_ok(cb_decode_batch(&s, &tok, 1));
             same(m, s, want, k + 1, i);
         }
         cb_session_close(s);
@@ -179,27 +179,27 @@ START_TEST(forks_as_each_alone)
         int32_t fed[FORKS][N], tok[FORKS + 1];
         const int own = mix[i].act_bits == 8 ? 4 : 0; /* a batch has one number of bits */
         int n = 1;
-        cb_toy_ok(cb_session_prefill(s[0], cb_toy_text(m), mix[i].n_prompt, NULL));
+        ck_assert_ok(cb_session_prefill(s[0], cb_toy_text(m), mix[i].n_prompt, NULL));
         for (int k = 0; k < N; k++) {
             if (k % EACH == 0 && k) {
                 const int from = n % 2 ? n - 1 : 0;
-                cb_toy_ok(cb_session_fork(s[from], &s[n]));
+                ck_assert_ok(cb_session_fork(s[from], &s[n]));
                 memcpy(fed[n], fed[from], sizeof fed[n]);
                 n++;
             }
             for (int j = 0; j < n; j++)
                 tok[j] = fed[j][k] = next_token(m, j, k);
             s[n] = open_one(m, own, 0);
-            cb_toy_ok(cb_session_prefill(s[n], cb_toy_text(m), 40, NULL));
+            ck_assert_ok(cb_session_prefill(s[n], cb_toy_text(m), 40, NULL));
             tok[n] = 1;
-            cb_toy_ok(cb_decode_batch(s, tok, n + 1));
+            ck_assert_ok(cb_decode_batch(s, tok, n + 1));
             cb_session_close(s[n]);
         }
         for (int j = 0; j < n; j++) {
             cb_session *plain = open_one(m, i, 0);
-            cb_toy_ok(cb_session_prefill(plain, cb_toy_text(m), mix[i].n_prompt, NULL));
+            ck_assert_ok(cb_session_prefill(plain, cb_toy_text(m), mix[i].n_prompt, NULL));
             for (int k = 0; k < N; k++)
-                cb_toy_ok(cb_session_decode(plain, fed[j][k]));
+                ck_assert_ok(cb_session_decode(plain, fed[j][k]));
             same(m, s[j], cb_session_logits(plain), 0, i);
             cb_session_close(plain);
             cb_session_close(s[j]);
@@ -227,9 +227,9 @@ START_TEST(steps_between_others)
                 want[j] = alone(m, who[j], chunks[c]);
                 s[j] = open_one(m, who[j], chunks[c]);
             }
-            cb_toy_ok(cb_session_prefill(s[2], cb_toy_text(m), mix[who[2]].n_prompt, NULL));
+            ck_assert_ok(cb_session_prefill(s[2], cb_toy_text(m), mix[who[2]].n_prompt, NULL));
             for (int j = 0; j < 2; j++)
-                cb_toy_ok(
+                ck_assert_ok(
                     cb_session_prefill_begin(s[j], cb_toy_text(m), mix[who[j]].n_prompt, NULL));
             while (left) {
                 left = 0;
@@ -239,13 +239,13 @@ START_TEST(steps_between_others)
                     left += more;
                 }
                 if (k < STEPS) {
-                    cb_toy_ok(cb_session_decode(s[2], next_token(m, who[2], k)));
+                    ck_assert_ok(cb_session_decode(s[2], next_token(m, who[2], k)));
                     same(m, s[2], want[2], ++k, who[2]);
                 }
             }
             for (int j = 0; j < 2; j++) {
                 same(m, s[j], want[j], 0, who[j]);
-                cb_toy_ok(cb_session_decode(s[j], next_token(m, who[j], 0)));
+                ck_assert_ok(cb_session_decode(s[j], next_token(m, who[j], 0)));
                 same(m, s[j], want[j], 1, who[j]);
             }
             for (int j = 0; j < 3; j++) {
@@ -268,7 +268,7 @@ START_TEST(cancelled_prompts)
         float *want = alone(m, i, 16);
         cb_session *s = open_one(m, i, 16);
         int had;
-        cb_toy_ok(cb_session_prefill_begin(s, cb_toy_text(m), n, NULL));
+        ck_assert_ok(cb_session_prefill_begin(s, cb_toy_text(m), n, NULL));
         for (int k = 0; k < 3; k++)
             ck_assert_int_ge(cb_session_prefill_step(s), 0);
         ck_assert_int_eq(cb_session_decode(s, 1), CB_EARG);
@@ -278,10 +278,10 @@ START_TEST(cancelled_prompts)
         cb_session_prefill_cancel(s);
         ck_assert_int_eq(cb_session_len(s), 0);
         ck_assert_int_eq(cb_session_prefill_step(s), 0); /* nothing is in progress */
-        cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), n, NULL));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), n, NULL));
         same(m, s, want, 0, i);
         for (had = 0; had < 2; had++)
-            cb_toy_ok(cb_session_decode(s, next_token(m, i, had)));
+            ck_assert_ok(cb_session_decode(s, next_token(m, i, had)));
         same(m, s, want, had, i);
         cb_session_close(s);
         free(want);
@@ -304,12 +304,12 @@ START_TEST(a_callback_stops_steps)
     const struct cb_prefill how = { .progress = stop, .progress_arg = &at };
     int left;
 
-    cb_toy_ok(cb_session_prefill_begin(s, cb_toy_text(m), 100, &how));
+    ck_assert_ok(cb_session_prefill_begin(s, cb_toy_text(m), 100, &how));
     while ((left = cb_session_prefill_step(s)) > 0)
         ;
     ck_assert_int_eq(left, CB_ECANCEL);
     ck_assert_int_eq(cb_session_len(s), 0);
-    cb_toy_ok(cb_session_prefill(s, cb_toy_text(m), 100, NULL));
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 100, NULL));
     cb_session_close(s);
     cb_model_close(m);
 }
@@ -324,8 +324,8 @@ START_TEST(refused_batches)
     const int32_t tok[3] = { 1, 2, 3 }, bad[2] = { 1, -1 };
     float *want = alone(m, 0, 0);
 
-    cb_toy_ok(cb_session_prefill(s[0], cb_toy_text(m), mix[0].n_prompt, NULL));
-    cb_toy_ok(cb_session_prefill(s[1], cb_toy_text(m), N_CTX, NULL)); /* full */
+    ck_assert_ok(cb_session_prefill(s[0], cb_toy_text(m), mix[0].n_prompt, NULL));
+    ck_assert_ok(cb_session_prefill(s[1], cb_toy_text(m), N_CTX, NULL)); /* full */
     ck_assert_int_eq(cb_decode_batch(s, tok, 0), CB_EARG);
     ck_assert_int_eq(cb_decode_batch(s, tok, 2), CB_EFULL);
     ck_assert_int_eq(cb_decode_batch(s, tok, 3), CB_EFULL);
@@ -335,7 +335,7 @@ START_TEST(refused_batches)
     s[2] = (cb_session_close(s[2]), s[0]);
     ck_assert_int_eq(cb_decode_batch(s, tok, 3), CB_EARG);
     ck_assert(strstr(cb_error(), "the same"));
-    cb_toy_ok(cb_session_decode(s[0], next_token(m, 0, 0)));
+    ck_assert_ok(cb_session_decode(s[0], next_token(m, 0, 0)));
     same(m, s[0], want, 1, 0);
     free(want);
     cb_session_close(s[0]);
@@ -354,12 +354,12 @@ START_TEST(bits_of_activations)
     cb_session *s[3];
 
     for (int i = 0; i < 3; i++, p.act_bits += 8) { /* default, 8, 16 */
-        cb_toy_ok(cb_session_open(m, &p, &s[i]));
-        cb_toy_ok(cb_session_prefill(s[i], cb_toy_text(m), 50, NULL));
+        ck_assert_ok(cb_session_open(m, &p, &s[i]));
+        ck_assert_ok(cb_session_prefill(s[i], cb_toy_text(m), 50, NULL));
         ck_assert_mem_eq(cb_session_logits(s[i]), cb_session_logits(s[0]), bytes);
     }
     for (int i = 0; i < 3; i++)
-        cb_toy_ok(cb_session_decode(s[i], 1));
+        ck_assert_ok(cb_session_decode(s[i], 1));
     ck_assert_mem_eq(cb_session_logits(s[2]), cb_session_logits(s[0]), bytes);
     ck_assert_mem_ne(cb_session_logits(s[1]), cb_session_logits(s[0]), bytes);
     for (int i = 0; i < 3; i++)
@@ -380,10 +380,10 @@ START_TEST(shared_memory_is_counted_once)
     struct cb_memory a, b, plan;
 
     for (int i = 0; i < 2; i++)
-        cb_toy_ok(cb_session_prefill(s[i], cb_toy_text(m), 50, NULL));
+        ck_assert_ok(cb_session_prefill(s[i], cb_toy_text(m), 50, NULL));
     cb_session_memory(s[0], &a);
     cb_session_memory(s[1], &b);
-    cb_toy_ok(cb_session_plan(s[0], 50, 0, &plan));
+    ck_assert_ok(cb_session_plan(s[0], 50, 0, &plan));
     ck_assert_uint_eq(a.shared_bytes, b.shared_bytes);
     ck_assert_uint_eq(a.shared_bytes, plan.shared_bytes);
     ck_assert_uint_ge(a.shared_bytes, a.weights_bytes);

@@ -144,21 +144,21 @@ START_TEST(coverage_beside_plain_sums)
     int32_t ids[N];
 
     tokens(ids, N);
-    cb_toy_ok(cb_full_rows_open(&full, m, N));
-    cb_toy_ok(cb_coverage_open(&c, m, &full, STEPS));
+    ck_assert_ok(cb_full_rows_open(&full, m, N));
+    ck_assert_ok(cb_coverage_open(&c, m, &full, STEPS));
     c.from = P_FROM;
     c.to = P_TO;
-    cb_toy_ok(cb_probe_open(m, &plain, N, &a));
-    cb_toy_ok(cb_probe_open(m, &probe, N, &b));
+    ck_assert_ok(cb_probe_open(m, &plain, N, &a));
+    ck_assert_ok(cb_probe_open(m, &probe, N, &b));
     cb_session *const fed[] = { a, b, s, t };
     for (int i = 0; i < 4; i++)
-        cb_toy_ok(cb_session_prefill(fed[i], ids, N - STEPS, NULL));
+        ck_assert_ok(cb_session_prefill(fed[i], ids, N - STEPS, NULL));
     cb_coverage_watch(&c, s);
     t->attention.watch = &watch;
     for (int n = N - STEPS; n < N; n++) {
         double missing = 0;
         for (int i = 0; i < 4; i++)
-            cb_toy_ok(cb_session_decode(fed[i], ids[n]));
+            ck_assert_ok(cb_session_decode(fed[i], ids[n]));
         for (int l = 0; l < C_LAYERS; l++)
             for (int h = 0; h < m->hp.n_head; h += each) {
                 const struct cover k = cover_of(x, l, h, each, n + 1);

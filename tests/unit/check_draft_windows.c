@@ -50,8 +50,8 @@ static cb_session *after_prompt(const char *type, int n)
 
     for (int i = 0; i < n; i++)
         ids[i] = cb_drafted_token(i * i);
-    cb_toy_ok(cb_session_open(model, &p, &s));
-    cb_toy_ok(cb_session_prefill(s, ids, n, NULL));
+    ck_assert_ok(cb_session_open(model, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, ids, n, NULL));
     return s;
 }
 
@@ -79,8 +79,8 @@ static void same_state(const cb_session *a, const cb_session *b)
     cb_session_counts(a, x);
     cb_session_counts(b, y);
     ck_assert_mem_eq(x, y, (size_t)n_count * sizeof *x);
-    cb_toy_ok(cb_session_areas(a, &p, &n));
-    cb_toy_ok(cb_session_areas(b, &q, &m));
+    ck_assert_ok(cb_session_areas(a, &p, &n));
+    ck_assert_ok(cb_session_areas(b, &q, &m));
     ck_assert_int_eq(n, m);
     for (int i = 0; i < n; i++) {
         ck_assert_int_eq(p[i].kind, q[i].kind);
@@ -103,17 +103,17 @@ static void taken_back(cb_session *one, cb_session *all, int n_tok, int state)
         int32_t tok[16];
         for (int i = 0; i < n; i++)
             tok[i] = cb_drafted_token(k * k + i);
-        cb_toy_ok(cb_session_decode_all(all, tok, n, &logits));
+        ck_assert_ok(cb_session_decode_all(all, tok, n, &logits));
         for (int i = 0; i < good; i++) {
-            cb_toy_ok(cb_session_decode(one, tok[i]));
+            ck_assert_ok(cb_session_decode(one, tok[i]));
             cb_drafted_same_logits(one, logits + (size_t)i * (size_t)cb_n_vocab(model), "kept",
                                    at + i);
         }
-        cb_toy_ok(cb_session_truncate(all, cb_session_len(one)));
+        ck_assert_ok(cb_session_truncate(all, cb_session_len(one)));
         at += good;
     }
-    cb_toy_ok(cb_session_decode(one, 7)); /* a cut leaves no logits */
-    cb_toy_ok(cb_session_decode(all, 7));
+    ck_assert_ok(cb_session_decode(one, 7)); /* a cut leaves no logits */
+    ck_assert_ok(cb_session_decode(all, 7));
     cb_drafted_same_logits(one, cb_session_logits(all), "after", n_tok);
     if (state)
         same_state(one, all);
@@ -150,7 +150,7 @@ static cb_session *draft_session(cb_model *m)
     const struct cb_session_params p = { .n_ctx = CONTEXT, .type_k = "f16", .type_v = "f16" };
     cb_session *s;
 
-    cb_toy_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_open(m, &p, &s));
     return s;
 }
 
@@ -197,7 +197,7 @@ static void recipe_model(const char *name)
     snprintf(path, sizeof path, "check_draft_windows.%d.gguf", (int)getpid());
     cb_recipe_make(&r, &g);
     cb_make_save(&g, path);
-    cb_toy_ok(cb_model_open(path, &p, &model));
+    ck_assert_ok(cb_model_open(path, &p, &model));
     unlink(path);
     cb_recipe_close(&r);
 }

@@ -464,19 +464,19 @@ static float *answer(const char *family, const char *policy, const char *prefill
 
     if (is_far)
         make_far(m->dev, is_far - 1);
-    cb_toy_ok(cb_session_open(m, &p, &s));
-    cb_toy_ok(cb_session_prefill(s, text, PROMPT - CUT, NULL));
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, text, PROMPT - CUT, NULL));
     ck_assert_int_eq(s->w.part != NULL, is_far == 1);
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
-    cb_toy_ok(cb_session_prefill(s, text + PROMPT - CUT, CUT, NULL));
+    ck_assert_ok(cb_session_prefill(s, text + PROMPT - CUT, CUT, NULL));
     memcpy(out + n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     for (int i = 0; i < ANSWER; i++) {
         if (i == ANSWER / 2) { /* goes on as a copy */
-            cb_toy_ok(cb_session_fork(s, &copy));
+            ck_assert_ok(cb_session_fork(s, &copy));
             cb_session_close(s);
             s = copy;
         }
-        cb_toy_ok(cb_session_decode(s, text[PROMPT + i]));
+        ck_assert_ok(cb_session_decode(s, text[PROMPT + i]));
         memcpy(out + (size_t)(i + 2) * n_vocab, cb_session_logits(s), n_vocab * sizeof *out);
     }
     cb_session_close(s);
@@ -563,7 +563,7 @@ static cb_model *recipe_model(const char *name, struct recipe *r)
     cb_recipe_make(r, &g);
     snprintf(path, sizeof path, "check_far_memory.%d.gguf", (int)getpid());
     cb_make_save(&g, path);
-    cb_toy_ok(cb_model_open(path, &(struct cb_model_params){ .n_threads = 2 }, &m));
+    ck_assert_ok(cb_model_open(path, &(struct cb_model_params){ .n_threads = 2 }, &m));
     unlink(path);
     return m;
 }
@@ -580,10 +580,10 @@ static float *last_logits(const char *name, int is_far)
 
     if (is_far)
         make_far(m->dev, 0);
-    cb_toy_ok(cb_session_open(m, &p, &s));
-    cb_toy_ok(cb_session_prefill(s, r.ids, r.n - 10, NULL));
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    ck_assert_ok(cb_session_prefill(s, r.ids, r.n - 10, NULL));
     for (int i = r.n - 10; i < r.n; i++)
-        cb_toy_ok(cb_session_decode(s, r.ids[i]));
+        ck_assert_ok(cb_session_decode(s, r.ids[i]));
     memcpy(out, cb_session_logits(s), n_vocab * sizeof *out);
     cb_session_close(s);
     if (is_far) {

@@ -103,7 +103,7 @@ static void top_of(struct device *d, struct weight *w, const char *what)
     struct head_prune_stats stats = { 0 };
     struct head_prune *p;
 
-    cb_toy_ok(cb_head_prune_new(d, w, OUT * cb_row_bytes(w->type, IN), &p));
+    ck_assert_ok(cb_head_prune_new(d, w, OUT * cb_row_bytes(w->type, IN), &p));
     ck_assert_ptr_nonnull(p);
     for (int kind = 0; kind < 3; kind++) {
         activations(kind, x);
@@ -138,7 +138,7 @@ START_TEST(top)
         if (!d)
             continue;
         snprintf(what, sizeof what, "%s %s", cb_isa[isa], cb_dtype[w.type].name);
-        cb_toy_ok(d->ops->load(d, &w));
+        ck_assert_ok(d->ops->load(d, &w));
         ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
         top_of(d, &w, what);
         d->ops->unload(d, &w);
@@ -222,10 +222,10 @@ START_TEST(a_row_that_the_preview_hides_is_found)
         raw[i] = 0.2f * normal();
     w.raw = raw;
     disputed(raw + (size_t)best * IN, raw + (size_t)rival * IN, x);
-    cb_toy_ok(cb_device_open("cpu", 2, &d));
-    cb_toy_ok(d->ops->load(d, &w));
+    ck_assert_ok(cb_device_open("cpu", 2, &d));
+    ck_assert_ok(d->ops->load(d, &w));
     ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
-    cb_toy_ok(cb_head_prune_new(d, &w, OUT * cb_row_bytes(DT_F32, IN), &p));
+    ck_assert_ok(cb_head_prune_new(d, &w, OUT * cb_row_bytes(DT_F32, IN), &p));
     d->ops->matmul(d, &all, 1, x, 1);
     cb_head_prune_top(d, p, &stats, 1, 16, x, y);
     same_top(all.y, y, 1, OUT / 2, "a hidden row");
@@ -257,7 +257,7 @@ START_TEST(some_rows)
 
             if (!d)
                 continue;
-            cb_toy_ok(d->ops->load(d, &w));
+            ck_assert_ok(d->ops->load(d, &w));
             ck_assert_int_ge(d->ops->reserve(d, 1, IN, OUT, 1, 64, 1), 0);
             memset(y, 0xff, OUT * sizeof *y);
             d->ops->matmul(d, &(struct mm){ &w, NULL, all, OUT, 0, bits }, 1, x, 1);
@@ -287,12 +287,12 @@ START_TEST(pays)
     struct device *d;
     struct head_prune *p;
 
-    cb_toy_ok(cb_device_open("cpu", 1, &d));
-    cb_toy_ok(cb_head_prune_new(d, &w, bytes, &p));
+    ck_assert_ok(cb_device_open("cpu", 1, &d));
+    ck_assert_ok(cb_head_prune_new(d, &w, bytes, &p));
     ck_assert_ptr_null(p);
     ck_assert_uint_eq(cb_head_prune_bytes(p), 0);
     w.type = DT_Q8_0; /* twice the bytes, which are not read */
-    cb_toy_ok(cb_head_prune_new(d, &w, 20 * bytes, &p));
+    ck_assert_ok(cb_head_prune_new(d, &w, 20 * bytes, &p));
     ck_assert_ptr_null(p);
     cb_device_close(d);
     free((void *)(uintptr_t)w.raw);
@@ -318,11 +318,11 @@ START_TEST(same_text)
     const size_t n_vocab = (size_t)m->hp.n_vocab;
     int differs = 0;
 
-    cb_toy_ok(cb_session_want_top(s[0], 1));
+    ck_assert_ok(cb_session_want_top(s[0], 1));
     ck_assert_ptr_nonnull(m->head_prune);
     ck_assert_int_eq(cb_session_want_top(s[0], -1), CB_EARG);
     for (int i = 0; i < 2; i++)
-        cb_toy_ok(cb_session_prefill(s[i], cb_toy_text(m), 100, NULL));
+        ck_assert_ok(cb_session_prefill(s[i], cb_toy_text(m), 100, NULL));
     ck_assert(!memcmp(cb_session_logits(s[0]), cb_session_logits(s[1]), n_vocab * sizeof(float)));
     for (int i = 0; i < N; i++) {
         const float *a = cb_session_logits(s[0]), *b = cb_session_logits(s[1]);
@@ -331,12 +331,12 @@ START_TEST(same_text)
         ck_assert(a[id] == b[id]);
         differs += !!memcmp(a, b, n_vocab * sizeof *a);
         for (int j = 0; j < 2; j++)
-            cb_toy_ok(cb_session_decode(s[j], id));
+            ck_assert_ok(cb_session_decode(s[j], id));
     }
     ck_assert_int_gt(differs, N / 2);
-    cb_toy_ok(cb_session_want_top(s[0], 0));
+    ck_assert_ok(cb_session_want_top(s[0], 0));
     for (int j = 0; j < 2; j++)
-        cb_toy_ok(cb_session_decode(s[j], 1));
+        ck_assert_ok(cb_session_decode(s[j], 1));
     ck_assert(!memcmp(cb_session_logits(s[0]), cb_session_logits(s[1]), n_vocab * sizeof(float)));
     for (int j = 0; j < 2; j++)
         cb_session_close(s[j]);

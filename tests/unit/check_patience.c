@@ -22,7 +22,7 @@ static void begin(double begin_s, double hurry_s)
     const struct patience_params how = {
         .begin_s = begin_s, .rate = 1 << 20, .hurry_s = hurry_s, .most = MOST
     };
-    cb_toy_ok(cb_patience_new(&how, &p));
+    ck_assert_ok(cb_patience_new(&how, &p));
 }
 
 struct pair {

@@ -324,7 +324,7 @@ static int expect_logprobs(cb_model *m, struct scheduler *s, const struct job_or
     struct job_token want;
     int ended, n = 0, kept;
 
-    cb_toy_ok(cb_session_prefill(alone, o->ids, o->n, NULL));
+    ck_assert_ok(cb_session_prefill(alone, o->ids, o->n, NULL));
     do {
         ck_assert_int_eq(cb_scheduler_wait(s, g, 60, &ended), 0);
         for (int i = 0; i < g->job[0].seen.n_token; i++, n++) {
@@ -334,7 +334,7 @@ static int expect_logprobs(cb_model *m, struct scheduler *s, const struct job_or
                 ck_assert_msg(fabsf(t->top[k].logprob - want.top[k].logprob) < 5e-4f,
                               "token %d, likely %d: %f, not %f", n, k, (double)t->top[k].logprob,
                               (double)want.top[k].logprob);
-            cb_toy_ok(cb_session_decode(alone, t->at.id));
+            ck_assert_ok(cb_session_decode(alone, t->at.id));
         }
     } while (!ended);
     ck_assert_int_ge(n, 8);
@@ -533,7 +533,7 @@ START_TEST(full_queue)
     cb_gate_close(&gate, model);
     g[0] = cb_jobs_put(s, &endless, 1);
     g[1] = cb_jobs_put(s, &endless, 2);
-    cb_toy_ok(cb_group_new(model, &endless, 1, &more));
+    ck_assert_ok(cb_group_new(model, &endless, 1, &more));
     ck_assert_int_eq(cb_scheduler_order(s, more), ORDER_TOO_MANY);
     cb_gate_open(&gate);
     cb_scheduler_stats(s, &stats);
