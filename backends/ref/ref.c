@@ -288,13 +288,9 @@ static void best_head(struct device *d, const float *logit, int stride, int n_he
     (void)d;
     for (int h = 0; h < n_head; h++) {
         const float *x = logit + (int64_t)h * stride;
-        double sum = 0, max = -INFINITY;
-        for (int j = 0; j < n; j++)
-            max = (double)x[j] > max ? (double)x[j] : max;
-        for (int j = 0; j < n; j++)
-            sum += exp((double)x[j] - max);
+        const double lse = normed && n ? log_sum_exp(x, n) : 0;
         for (int j = 0; j < n; j++) {
-            const float y = normed ? (float)((double)x[j] - max - log(sum)) : x[j];
+            const float y = normed ? (float)((double)x[j] - lse) : x[j];
             best[j] = h && best[j] > y ? best[j] : y;
         }
     }

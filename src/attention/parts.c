@@ -334,9 +334,9 @@ static void count_pairs(struct attention *a, int l, int i)
 
     for (int r = 0; r < at.n_kv; r++)
         for (int t = 0, n = 0; t < at.n_tok; t++) {
-            const int goes_on =
+            const int same_row =
                 at.blocks && !at.blocks->each && t && (at.blocks->first + t) % KV_PREPACK;
-            n = goes_on ? n + 1 : n_read(&at, r, t);
+            n = same_row ? n + 1 : n_read(&at, r, t);
             a->bank->pairs_read += heads * (uint64_t)n;
         }
 }

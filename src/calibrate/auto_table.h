@@ -12,7 +12,7 @@ struct auto_setting {
     const char *policy;
     const char *type_k, *type_v; /* NULL: f16, both */
     double pace;                 /* time of attention to a byte of these types, f16: 1 */
-    double search; /* time of choosing what is read / that of full attention; 0: all is read */
+    double search; /* time of choosing slots / that of full attention; 0: all are read */
 };
 
 enum { AUTO_SETTINGS = 17, AUTO_LENGTHS = 3 };

@@ -165,28 +165,35 @@ static int fit(const struct gen *g, const struct recipe *r, int length, struct b
     return n_lo < 0 ? n_lo : CB_OK;
 }
 
+int cb_gen_add(const struct made *m, const struct buf *id, const struct buf *context,
+               const struct buf *question, struct item_list *out)
+{
+    struct item it = { 0 };
+
+    if (id->failed || context->failed || question->failed)
+        return CB_ENOMEM;
+    TRY(cb_item_make(&it, id->s, m->task, context->s, question->s, m->answer, m->n_answer));
+    it.metric = cb_metric_find(m->metric);
+    it.max_new = m->max_new;
+    it.length = m->length;
+    it.depth = m->depth;
+    it.chat = m->chat;
+    it.stop_at_line = m->stop_at_line;
+    return cb_item_add(out, &it);
+}
+
 int cb_gen_item(const struct gen *g, const struct recipe *r, const struct made *m,
                 struct item_list *out)
 {
     struct buf context = { 0 }, question = { 0 }, id = { 0 };
-    struct item it = { 0 };
     int err = fit(g, r, m->length, &context, &question);
 
     cb_buf_print(&id, "%s-%d", m->task, m->length);
     if (m->depth >= 0)
         cb_buf_print(&id, "-d%d", m->depth);
     cb_buf_print(&id, "-s%llu-%d", (unsigned long long)g->seed, m->index);
-    if (!err && id.failed)
-        err = CB_ENOMEM;
     if (!err)
-        err = cb_item_make(&it, id.s, m->task, context.s, question.s, m->answer, m->n_answer);
-    if (!err) {
-        it.metric = cb_metric_find(m->metric);
-        it.max_new = m->max_new;
-        it.length = m->length;
-        it.depth = m->depth;
-        err = cb_item_add(out, &it);
-    }
+        err = cb_gen_add(m, &id, &context, &question, out);
     cb_buf_free(&context);
     cb_buf_free(&question);
     cb_buf_free(&id);

@@ -95,7 +95,12 @@ struct made {
     int max_new;
     const char *const *answer; /* [n_answer] */
     int n_answer;
+    int chat, stop_at_line; /* as in struct item */
 };
+
+/* Adds what was built as an item of this id. CB_ENOMEM */
+int cb_gen_add(const struct made *m, const struct buf *id, const struct buf *context,
+               const struct buf *question, struct item_list *out);
 
 /* Fits the recipe and adds the item. */
 int cb_gen_item(const struct gen *g, const struct recipe *r, const struct made *m,

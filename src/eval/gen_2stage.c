@@ -119,25 +119,21 @@ static int shown_item(const struct gen *g, int entries, int most, int index, str
     struct rng r = cb_rng_for(g->seed, "2stage_shown", entries, most, index);
     struct shown x = { .n = entries, .most = most };
     struct buf context = { 0 }, question = { 0 }, id = { 0 };
-    struct item it = { 0 };
-    int err = CB_OK;
+    const struct made m = { .task = "2stage_shown",
+                            .metric = "contains",
+                            .length = entries,
+                            .depth = -1,
+                            .max_new = 24,
+                            .answer = &x.answer,
+                            .n_answer = 1,
+                            .stop_at_line = 1 };
+    int err;
 
     choose_sums(&x, &r);
     say_shown(&x, &r, &context, &question);
     cb_buf_print(&id, "2stage_shown-%d-%d-s%llu-%d", entries, most, (unsigned long long)g->seed,
                  index);
-    if (context.failed || question.failed || id.failed)
-        err = CB_ENOMEM;
-    if (!err)
-        err = cb_item_make(&it, id.s, "2stage_shown", context.s, question.s, &x.answer, 1);
-    if (!err) {
-        it.metric = cb_metric_find("contains");
-        it.max_new = 24;
-        it.stop_at_line = 1;
-        it.length = entries;
-        it.depth = -1;
-        err = cb_item_add(out, &it);
-    }
+    err = cb_gen_add(&m, &id, &context, &question, out);
     cb_buf_free(&context);
     cb_buf_free(&question);
     cb_buf_free(&id);
@@ -172,8 +168,14 @@ static int published_item(const struct gen *g, int n, int index, struct item_lis
     const int sum = cb_rng_below(&r, n), a = cb_rng_below(&r, sum + 1);
     struct buf context = { 0 }, question = { 0 }, id = { 0 };
     const char *answer = NULL;
-    struct item it = { 0 };
-    int err = CB_OK;
+    const struct made m = { .task = "2stage_published",
+                            .metric = "contains",
+                            .depth = -1,
+                            .max_new = 64,
+                            .answer = &answer,
+                            .n_answer = 1,
+                            .chat = 1 };
+    int err;
 
     cb_buf_text(&context,
                 "Let us play a game. There is a dictionary, whose keys are numbers, and an "
@@ -190,17 +192,7 @@ static int published_item(const struct gen *g, int n, int index, struct item_lis
                  "belongs to it.",
                  a, sum - a);
     cb_buf_print(&id, "2stage_published-s%llu-%d", (unsigned long long)g->seed, index);
-    if (context.failed || question.failed || id.failed)
-        err = CB_ENOMEM;
-    if (!err)
-        err = cb_item_make(&it, id.s, "2stage_published", context.s, question.s, &answer, 1);
-    if (!err) {
-        it.metric = cb_metric_find("contains");
-        it.max_new = 64;
-        it.chat = 1;
-        it.depth = -1;
-        err = cb_item_add(out, &it);
-    }
+    err = cb_gen_add(&m, &id, &context, &question, out);
     cb_buf_free(&context);
     cb_buf_free(&question);
     cb_buf_free(&id);

@@ -476,60 +476,73 @@ START_TEST(rectified_scores)
 }
 END_TEST
 
-/* Logits of each query and head, in rows of their own; entries that a query does not see stay. */
+/* A random form, and scores of each of its queries and heads in rows of their own */
+struct scored {
+    struct input in;
+    struct score s;
+    float *x, *y; /* [all] the device's and the reference's, which begin alike */
+    size_t all;
+    float tol;
+};
+
+/* Case c; pieces: the largest logits of pieces, else all logits */
+static void open_scored(struct scored *r, int c, int pieces)
+{
+    const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
+    int n;
+    struct attn f = random_form(c, &n);
+
+    r->s = (struct score){ .logit = 1, .out_stride = n + 3 };
+    if (pieces) {
+        r->s.piece = c % 3 ? 1 + below(300) : 16 << below(7);
+        r->s.out_stride = cb_score_piece(r->s.piece, n) + 3;
+        f.softcap = 0;
+    }
+    make_input(&r->in, &f, n, !f.causal && below(2), outlier);
+    r->s.a = r->in.a;
+    r->s.tok_stride = (size_t)f.n_head * (size_t)r->s.out_stride;
+    r->all = (size_t)f.n_tok * r->s.tok_stride;
+    r->x = floats(r->all);
+    r->y = copy(r->x, r->all);
+    r->tol = 2 * tolerance(&f, outlier);
+}
+
+static void close_scored(struct scored *r)
+{
+    free(r->x), free(r->y);
+    free_input(&r->in);
+}
+
+/* Entries that a query does not see stay. */
 START_TEST(logits_of_each_query)
 {
     if (!open_isa(_i, 3))
         return;
     for (int c = 0; !dev->ops->memory && c < cb_test_cases(80 / FEWER); c++) {
-        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
-        struct input in;
-        int n;
-        struct attn f = random_form(c, &n);
-        struct score s = { .logit = 1, .out_stride = n + 3 };
-        float *x, *y;
-        size_t all;
-        make_input(&in, &f, n, !f.causal && below(2), outlier);
-        s.a = in.a;
-        s.tok_stride = (size_t)f.n_head * (size_t)s.out_stride;
-        all = (size_t)f.n_tok * s.tok_stride;
-        x = floats(all), y = copy(x, all);
-        both_score(s, x, y);
-        same("logits of each query", x, y, all, 2 * tolerance(&f, outlier));
-        free(x), free(y);
-        free_input(&in);
+        struct scored r;
+        open_scored(&r, c, 0);
+        both_score(r.s, r.x, r.y);
+        same("logits of each query", r.x, r.y, r.all, r.tol);
+        close_scored(&r);
     }
 }
 END_TEST
 
-/* The largest logits of pieces, for each query and head; what no query sees stays. */
+/* The largest logits of pieces; what no query sees stays. */
 START_TEST(largest_logits_of_pieces)
 {
     if (!open_isa(_i, 3))
         return;
     for (int c = 0; !dev->ops->memory && c < cb_test_cases(80 / FEWER); c++) {
-        const float outlier = c % 6 == 5 ? 30.0f : 0.0f;
-        struct input in;
-        int n;
-        struct attn f = random_form(c, &n);
-        struct score s = { .logit = 1, .piece = c % 3 ? 1 + below(300) : 16 << below(7) };
-        float *x, *y;
-        size_t all;
-        f.softcap = 0;
-        make_input(&in, &f, n, !f.causal && below(2), outlier);
-        s.a = in.a;
-        s.out_stride = cb_score_piece(s.piece, n) + 3;
-        s.tok_stride = (size_t)f.n_head * (size_t)s.out_stride;
-        all = (size_t)f.n_tok * s.tok_stride;
-        x = floats(all), y = copy(x, all);
-        for (size_t i = 0; i < all; i++)
-            x[i] = y[i] = i % 5 ? -INFINITY : x[i];
-        both_score(s, x, y);
-        for (size_t i = 0; i < all; i++)
-            x[i] = isinf(y[i]) && isinf(x[i]) ? (y[i] = 0) : x[i];
-        same("largest logits", x, y, all, 2 * tolerance(&f, outlier));
-        free(x), free(y);
-        free_input(&in);
+        struct scored r;
+        open_scored(&r, c, 1);
+        for (size_t i = 0; i < r.all; i++)
+            r.x[i] = r.y[i] = i % 5 ? -INFINITY : r.x[i];
+        both_score(r.s, r.x, r.y);
+        for (size_t i = 0; i < r.all; i++)
+            r.x[i] = isinf(r.y[i]) && isinf(r.x[i]) ? (r.y[i] = 0) : r.x[i];
+        same("largest logits", r.x, r.y, r.all, r.tol);
+        close_scored(&r);
     }
 }
 END_TEST

@@ -50,8 +50,8 @@ static void configure(int width)
     tile_configure(&s);
 }
 
-/* The operands of a block: lines of 4 columns of 16 rows, and the codes of tokens, so many bytes
- * apart */
+/* The operands of a block: lines of 4 columns of 16 rows, w_step bytes apart, and the codes of
+ * tokens, x_step bytes apart */
 struct operands {
     const uint8_t *w, *x;
     size_t w_step, x_step;

@@ -49,7 +49,7 @@ static uint64_t chosen_bytes(const struct attention *a, int l, int n, const stru
     int tail, reads;
 
     (void)scanned;
-    if (cb_context_split_deals(a, l)) { /* this rank has its share of what is chosen */
+    if (cb_context_split_deals(a, l)) { /* this rank has a part of the chosen slots */
         const int all = p->n_prompt + p->n_gen, n_rank = cb_context_split_ranks(a);
         reads = (n_chosen(r, all, p->n_prompt, &tail) - tail + n_rank - 1) / n_rank + n -
                 cb_context_split_own(a, l, all - tail);

@@ -164,7 +164,7 @@ static void score(struct attention *a, const struct chunk *c, int i, int m)
     cb_par_for(a->dev->par, m * p->n_head, join_pieces, &y);
 }
 
-/* ---- what is read ---- */
+/* ---- chosen blocks ---- */
 
 /* What token i of c, which sees n tokens, reads in KV head h: blocks `chosen` -> list; returns how
  * many tokens */

@@ -26,8 +26,8 @@ int cb_slot_lists_new(const struct attention *a, size_t size, int n_list, size_t
 int cb_slot_lists_device(const struct attention *a, int scores, const char *what);
 size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most);
 
-/* The range as the slots that this rank has of layer l. Of the k, as planned, the rank has its
- * share. */
+/* The part of the range that this rank has of layer l, with the rank's share of the k, as the plan
+ * counts it */
 struct slot_range cb_slot_lists_own(const struct attention *a, int l, const struct slot_range *r);
 /* Where the slots that list i of layer l finds go */
 int32_t *cb_slot_lists_at(const struct attention *a, int l, const struct slot_range *r, int i);
