@@ -20,8 +20,7 @@ int cb_store_list_positions(struct store *s);
 void cb_store_forget_positions(struct store *s); /* slot i holds position i again */
 /* Keeps slots keep[n] of one head, the first of which stay where they are, as they are: the others
  * are kept by other processes. None was dropped, and none is mixed. Prepacked rows are kept by
- * whole blocks; their steps move before (cb_store_deal_steps), and s->prepacked counts those left.
- * */
+ * whole blocks; their steps move before (cb_store_deal_steps); s->prepacked counts those left. */
 int cb_store_deal_out(struct store *s, int kv, const int *keep, int n);
 void cb_store_sort(struct store *s);       /* moves slot i to row i, as causal attention needs */
 void cb_store_cut(struct store *s, int n); /* forgets positions from n on in every head */
