@@ -42,9 +42,10 @@ libcore_la_SOURCES += \
 noinst_LTLIBRARIES += libranks.la
 libranks_la_CFLAGS = $(AM_CFLAGS) $(MPI_CFLAGS)
 libranks_la_LIBADD = $(MPI_LIBS)
-libranks_la_SOURCES = src/ranks/ranks.h
+libranks_la_SOURCES = src/ranks/ranks.h src/ranks/rank_wait.c src/ranks/rank_wait.h
 if HAVE_MPI
-libranks_la_SOURCES += src/ranks/mpi_ranks.c src/ranks/pulse.c src/ranks/pulse.h
+libranks_la_SOURCES += src/ranks/mpi_ranks.c src/ranks/pulse.c src/ranks/pulse.h \
+	src/ranks/timer_slack.h
 else
 libranks_la_SOURCES += src/ranks/no_mpi.c
 endif

@@ -38,6 +38,7 @@ check_programs = \
 	tests/unit/check_codecs \
 	tests/unit/check_conversation \
 	tests/unit/check_cpus \
+	tests/unit/check_rank_wait \
 	tests/unit/check_eval \
 	tests/unit/check_adopted_rows \
 	tests/unit/check_shared_prefill \
@@ -412,6 +413,10 @@ tests_unit_check_thread_choice_LDADD = libeval.la $(check_ldadd)
 tests_unit_check_thread_counts_SOURCES = tests/unit/check_thread_counts.c
 tests_unit_check_thread_counts_CFLAGS = $(check_cflags)
 tests_unit_check_thread_counts_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_rank_wait_SOURCES = tests/unit/check_rank_wait.c
+tests_unit_check_rank_wait_CFLAGS = $(check_cflags)
+tests_unit_check_rank_wait_LDFLAGS = $(check_ldflags)
 
 tests_unit_check_cpus_SOURCES = tests/unit/check_cpus.c
 tests_unit_check_cpus_CFLAGS = $(check_cflags)

@@ -3,20 +3,22 @@
  * until they are done, a rank is lost, or the deadline has passed. */
 #include <limits.h>
 #include <mpi.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "par/cpus.h"
 #include "pulse.h"
+#include "rank_wait.h"
 #include "ranks.h"
+#include "timer_slack.h"
 
 static const double CALL_S = 60, LIFE_S = 3;
-/* While it waits, a rank tests without a pause for SPIN tests, then gives its core to others, then
- * sleeps for longer and longer. */
-enum { SPIN = 200, YIELD = 2000, MOST_SLEEP_NS = 1000000 };
+/* Who is waited for: rank 0, which waits for a user; a rank that has what all need; all ranks; one
+ * rank, for as long as it takes */
+enum wait_kind { WAIT_USER, WAIT_ONE, WAIT_ALL, WAIT_PEER, N_WAIT };
 
 struct ranks {
     MPI_Comm comm, of_pulse;
@@ -26,6 +28,8 @@ struct ranks {
     struct pulse *pulse; /* NULL: alone */
     struct ranks_traffic traffic;
     int64_t begun; /* calls of all ranks */
+    struct rank_wait wait[N_WAIT];
+    int crowded; /* 1: this machine has more ranks than cores for them */
 };
 
 int cb_ranks_built(void)
@@ -69,41 +73,39 @@ static int rank_failed(const struct ranks *r, int rank, const char *why)
     return cb_fail(CB_EIO, "rank %d of %d (%s): %s", rank, r->n, r->host[rank], why);
 }
 
-static void pause_after(int n_test)
+static int is_late(const struct ranks *r, enum wait_kind kind, double waited_s)
 {
-    struct timespec t = { 0, 1000 };
-
-    if (n_test < SPIN)
-        return;
-    if (n_test < YIELD) {
-        sched_yield();
-        return;
-    }
-    t.tv_nsec = 20000L * (n_test - YIELD + 1);
-    if (t.tv_nsec > MOST_SLEEP_NS)
-        t.tv_nsec = MOST_SLEEP_NS;
-    nanosleep(&t, NULL);
+    return (kind == WAIT_ONE || kind == WAIT_ALL) && waited_s > r->call_s;
 }
 
-/* Tests until the call is done. `idle`: only a lost rank ends it. */
-static int done(struct ranks *r, MPI_Request *q, int idle)
+/* Tests until the call is done, with pauses. */
+static int done(struct ranks *r, MPI_Request *q, enum wait_kind kind)
 {
+    struct rank_wait *w = &r->wait[kind];
     const double start = cb_now_s();
+    struct timespec t = { 0, 0 };
+    double least_s = 0;
     int flag = 0;
 
-    for (int i = 0; !flag; i += i < INT_MAX) {
+    for (;;) {
         const int code = MPI_Test(q, &flag, MPI_STATUS_IGNORE);
-        const int lost = r->pulse ? cb_pulse_lost(r->pulse) : -1;
+        const int lost = r->pulse && !flag ? cb_pulse_lost(r->pulse) : -1;
+        const double waited_s = cb_now_s() - start;
         if (code)
             return mpi_failed("a call failed", code);
-        if (!flag && lost >= 0)
+        if (flag) {
+            cb_rank_wait_learn(w, least_s);
+            return CB_OK;
+        }
+        if (lost >= 0)
             return rank_failed(r, lost, "gives no sign of life");
-        if (!flag && !idle && i > YIELD && cb_now_s() - start > r->call_s)
+        if (is_late(r, kind, waited_s))
             return rank_failed(r, cb_pulse_latest(r->pulse), "is late; it lives, but computes on");
-        if (!flag)
-            pause_after(i);
+        least_s = waited_s;
+        t.tv_nsec = (long)cb_rank_wait_pause(w, waited_s, r->crowded);
+        if (t.tv_nsec)
+            nanosleep(&t, NULL);
     }
-    return CB_OK;
 }
 
 static int begin(struct ranks *r, size_t bytes)
@@ -126,7 +128,7 @@ int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle)
         return CB_OK;
     TRY(begin(r, bytes));
     code = MPI_Ibcast(buf, (int)bytes, MPI_BYTE, from, r->comm, &q);
-    return code ? mpi_failed("tell", code) : done(r, &q, idle);
+    return code ? mpi_failed("tell", code) : done(r, &q, idle ? WAIT_USER : WAIT_ONE);
 }
 
 /* As long as a message with `bytes` of each rank would take more on a slower network */
@@ -150,7 +152,7 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     }
     TRY(begin(r, bytes));
     code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, r->comm, &q);
-    TRY(code ? mpi_failed("share", code) : done(r, &q, 0));
+    TRY(code ? mpi_failed("share", code) : done(r, &q, WAIT_ALL));
     delay(r, bytes);
     return CB_OK;
 }
@@ -167,7 +169,7 @@ int cb_ranks_send(struct ranks *r, int to, const void *buf, size_t bytes)
         n = bytes - i < PIECE ? bytes - i : PIECE;
         if (MPI_Isend((const char *)buf + i, (int)n, MPI_BYTE, to, 0, r->comm, &q))
             return cb_fail(CB_EIO, "ranks: a message to rank %d failed", to);
-        TRY(done(r, &q, 1));
+        TRY(done(r, &q, WAIT_PEER));
     }
     return CB_OK;
 }
@@ -180,7 +182,7 @@ int cb_ranks_receive(struct ranks *r, int from, void *buf, size_t bytes)
         n = bytes - i < PIECE ? bytes - i : PIECE;
         if (MPI_Irecv((char *)buf + i, (int)n, MPI_BYTE, from, 0, r->comm, &q))
             return cb_fail(CB_EIO, "ranks: a message from rank %d failed", from);
-        TRY(done(r, &q, 1));
+        TRY(done(r, &q, WAIT_PEER));
     }
     return CB_OK;
 }
@@ -200,6 +202,27 @@ static int share_hosts(struct ranks *r)
     memccpy(mine, name, 0, sizeof mine - 1);
     memcpy(r->host[r->me], mine, sizeof mine);
     return cb_ranks_share(r, mine, sizeof mine, r->host);
+}
+
+/* Processors that the ranks of this machine may use, all together, are fewer than they. */
+static int find_crowd(struct ranks *r)
+{
+    unsigned char *allowed = cb_calloc(2, CB_MAX_CPU), *all = allowed + CB_MAX_CPU;
+    MPI_Comm here;
+    int n_here = 0, n_cpu = 0;
+
+    if (!allowed)
+        return CB_ENOMEM;
+    (void)cb_cpus_allowed(allowed, CB_MAX_CPU);
+    MPI_Comm_split_type(r->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    MPI_Comm_size(here, &n_here);
+    MPI_Allreduce(allowed, all, CB_MAX_CPU, MPI_UNSIGNED_CHAR, MPI_BOR, here);
+    for (int i = 0; i < CB_MAX_CPU; i++)
+        n_cpu += all[i];
+    MPI_Comm_free(&here);
+    free(allowed);
+    r->crowded = n_cpu && n_here > n_cpu; /* 0: the system does not say */
+    return CB_OK;
 }
 
 static int open_team(struct ranks *r, const struct ranks_params *p)
@@ -224,7 +247,9 @@ static int open_team(struct ranks *r, const struct ranks_params *p)
     of_pulse.life_s = p->life_s > 0 ? p->life_s : LIFE_S;
     if (r->n > RANKS_MOST)
         return cb_fail(CB_EUNSUPPORTED, "ranks: %d of them; at most %d", r->n, RANKS_MOST);
+    cb_timer_slack_least();
     TRY(share_hosts(r));
+    TRY(find_crowd(r));
     return r->n > 1 ? cb_pulse_start(r->of_pulse, &of_pulse, (const char(*)[RANKS_HOST])r->host,
                                      &r->pulse)
                     : CB_OK;
@@ -253,7 +278,7 @@ void cb_ranks_leave(struct ranks *r)
     if (!r)
         return;
     if (MPI_Ibarrier(r->comm, &q) == MPI_SUCCESS)
-        (void)done(r, &q, 0);
+        (void)done(r, &q, WAIT_ALL);
     cb_pulse_stop(r->pulse);
     MPI_Finalize();
     free(r->host);
