@@ -152,8 +152,8 @@ static int find_type(const struct shape *s, const char *name)
 {
     if (!strcmp(name, "*"))
         return (int)s->type;
-    for (int t = 0; t < DT_ENCODED; t++)
-        if (!strcmp(cb_dtype[t].name, name))
+    for (int t = 0; t < DT_COUNT; t++)
+        if (cb_dtype[t].from_f32 && !strcmp(cb_dtype[t].name, name))
             return t;
     return -1;
 }

@@ -224,6 +224,42 @@ static void q8_0_from_f32(const float *x, void *y, int64_t n)
     }
 }
 
+/* The e2m1 code of magnitude m, in steps of half its unit; ties: the smaller one */
+static uint8_t nearest_fp4(float m)
+{
+    static const float between[] = { 0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10 };
+    uint8_t code = 0;
+
+    for (size_t i = 0; i < sizeof between / sizeof *between; i++)
+        code = (uint8_t)(code + (m > between[i]));
+    return code;
+}
+
+/* The exponent is that of the largest magnitude, less 2, that of e2m1's largest number (OCP
+ * Microscaling Formats 1.0, 6.3). */
+static void mxfp4_from_f32(const float *x, void *y, int64_t n)
+{
+    uint8_t *p = y;
+
+    for (int64_t i = 0; i < n; i += 32, x += 32, p += 17) {
+        uint8_t code[32];
+        float top = 0, step;
+        int e;
+
+        for (int j = 0; j < 32; j++)
+            top = fabsf(x[j]) > top ? fabsf(x[j]) : top;
+        (void)frexpf(top, &e); /* top is 0.5..1 * 2^e */
+        p[0] = (uint8_t)(top > 0 && e > -124 ? e + 124 : 0);
+        step = ldexpf(1, p[0] - 128);
+        for (int j = 0; j < 32; j++) {
+            code[j] = nearest_fp4(fabsf(x[j]) / step);
+            code[j] |= (uint8_t)(x[j] < 0 && code[j] ? 8 : 0);
+        }
+        for (int j = 0; j < 16; j++)
+            p[1 + j] = (uint8_t)(code[j] | code[16 + j] << 4);
+    }
+}
+
 static void i32_to_f32(const void *x, float *y, int64_t n)
 {
     const char *p = x;
@@ -261,7 +297,7 @@ const struct dtype_info cb_dtype[DT_COUNT + 1] = {
     [DT_Q3_K] = { "Q3_K", 11, 256, 110, cb_q3_k_to_f32, NULL },
     [DT_IQ4_NL] = { "IQ4_NL", 20, 32, 18, cb_iq4_nl_to_f32, NULL },
     [DT_IQ4_XS] = { "IQ4_XS", 23, 256, 136, cb_iq4_xs_to_f32, NULL },
-    [DT_MXFP4] = { "MXFP4", 39, 32, 17, cb_mxfp4_to_f32, NULL },
+    [DT_MXFP4] = { "MXFP4", 39, 32, 17, cb_mxfp4_to_f32, mxfp4_from_f32 },
     [DT_TQ1_0] = { "TQ1_0", 34, 256, 54, cb_tq1_0_to_f32, NULL },
     [DT_TQ2_0] = { "TQ2_0", 35, 256, 66, cb_tq2_0_to_f32, NULL },
     [DT_IQ1_S] = { "IQ1_S", 19, 256, 50, cb_iq1_s_to_f32, NULL },

@@ -20,7 +20,8 @@ enum dtype {
     DT_Q4_K,
     DT_Q5_K,
     DT_Q6_K,
-    DT_ENCODED, /* types from here on are read but not written: from_f32 is NULL */
+    DT_ENCODED, /* types from here on are read; `quantize` does not write them, and from_f32 is NULL
+                   but for MXFP4 */
     DT_Q2_K = DT_ENCODED,
     DT_Q3_K,
     DT_IQ4_NL,

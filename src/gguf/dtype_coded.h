@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* dtype_coded.h - blocks that are read but not written: codes that stand for numbers of a small
+/* dtype_coded.h - blocks that `quantize` does not write: codes that stand for numbers of a small
  * table, and a scale for each 16 weights. */
 #ifndef DTYPE_CODED_H
 #define DTYPE_CODED_H

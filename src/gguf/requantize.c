@@ -361,7 +361,7 @@ static int check_target(const struct quantize *q)
 
 static int steps(struct job *j)
 {
-    if (!cb_dtype[j->q->type].from_f32)
+    if (j->q->type >= DT_ENCODED)
         return cb_fail(CB_EUNSUPPORTED, "%s: cannot be written", cb_dtype[j->q->type].name);
     TRY(check_target(j->q));
     TRY(cb_gguf_open(j->q->in, &j->g));
