@@ -300,6 +300,7 @@ libcore_la_SOURCES += \
 	src/engine/embedding.c src/engine/embedding.h \
 	src/engine/feed.c \
 	src/engine/ffn.c src/engine/ffn.h \
+	src/engine/gate_limit.c src/engine/gate_limit.h \
 	src/engine/follow.c \
 	src/engine/fork.c \
 	src/engine/forward.c \
@@ -346,6 +347,7 @@ libcore_la_SOURCES += \
 	src/engine/streams.c src/engine/streams.h \
 	src/engine/alternating.c src/engine/alternating.h \
 	src/engine/stream_blend.c src/engine/stream_blend.h \
+	src/engine/token_experts.c src/engine/token_experts.h \
 	src/engine/vocabulary.c
 
 # Tasks, their scores and analyses: for the program and the tests, not part of the installed

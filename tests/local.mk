@@ -31,6 +31,7 @@ check_programs = \
 	tests/methods/check_policy \
 	tests/unit/check_quantize \
 	tests/unit/check_batch \
+	tests/unit/check_token_experts \
 	tests/methods/check_compose \
 	tests/unit/check_api \
 	tests/unit/check_calibrate \
@@ -492,6 +493,10 @@ tests_methods_check_compose_LDFLAGS = $(check_ldflags)
 tests_unit_check_batch_SOURCES = tests/unit/check_batch.c
 tests_unit_check_batch_CFLAGS = $(check_cflags)
 tests_unit_check_batch_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_token_experts_SOURCES = tests/unit/check_token_experts.c
+tests_unit_check_token_experts_CFLAGS = $(check_cflags)
+tests_unit_check_token_experts_LDFLAGS = $(check_ldflags)
 
 tests_methods_check_matrix_SOURCES = tests/methods/check_matrix.c
 tests_methods_check_matrix_CFLAGS = $(check_cflags)

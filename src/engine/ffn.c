@@ -7,50 +7,10 @@
 #include <math.h>
 
 #include "base/err.h"
+#include "gate_limit.h"
 #include "model/xielu.h"
 #include "product.h"
-
-/* ---- limits ---- */
-
-struct limited {
-    float *gate, *up;
-    int n;
-    float limit;
-};
-
-static void limit_row(void *ctx, int i, int thread)
-{
-    const struct limited *x = ctx;
-    float *g = x->gate + (size_t)i * (size_t)x->n, *u = x->up + (size_t)i * (size_t)x->n;
-    const float most = x->limit;
-
-    (void)thread;
-    for (int j = 0; j < x->n; j++)
-        g[j] = g[j] > most ? most : g[j];
-    for (int j = 0; j < x->n; j++)
-        u[j] = u[j] > most ? most : u[j] < -most ? -most : u[j];
-}
-
-/* w.gate and w.up of n rows of n_ff. Where they are the device's, they pass through the host's
- * memory. */
-static void limit(struct cb_session *s, int n_ff, int n, float most)
-{
-    const size_t bytes = (size_t)n * (size_t)n_ff * sizeof(float);
-    float *host = s->w.limited;
-    struct limited x = { s->w.gate, s->w.up, n_ff, most };
-
-    if (host) {
-        x.gate = host;
-        x.up = host + (size_t)n * (size_t)n_ff;
-        cb_device_copy(s->dev, x.gate, s->w.gate, bytes);
-        cb_device_copy(s->dev, x.up, s->w.up, bytes);
-    }
-    cb_par_for(s->dev->par, n, limit_row, &x);
-    if (host) {
-        cb_device_copy(s->dev, s->w.gate, x.gate, bytes);
-        cb_device_copy(s->dev, s->w.up, x.up, bytes);
-    }
-}
+#include "token_experts.h"
 
 /* ---- sparse gates ---- */
 
@@ -141,7 +101,7 @@ void cb_ffn_hidden(struct cb_session *s, const struct ffn *f, const float *in, i
                f->sparse) {
         cb_product(s, both, 2, in, n);
         if (f->limit > 0)
-            limit(s, n_ff, n, f->limit);
+            cb_gate_limit(s, n_ff, n, f->limit);
         if (f->sparse)
             thin(s, n_ff, n, f->deviations);
         op->glu(s->dev, act, w->gate, w->up, n_ff, n);
@@ -328,6 +288,29 @@ int cb_ffn_route(struct cb_session *s, const struct moe *x, const float *in, con
     return CB_OK;
 }
 
+/* The same for one token, all experts at once. 0: they cannot work together */
+static int add_together(struct cb_session *s, const struct moe *x, const float *in, int bits,
+                        float *out)
+{
+    const struct moe_params *p = &s->model->hp.moe;
+    const struct ffn *chosen[TOKEN_EXPERTS];
+    float weight[TOKEN_EXPERTS];
+    int n = 0;
+
+    for (int e = 0; e < p->n_expert; e++) {
+        if (!isnan(s->w.moe.logit[e]))
+            continue;
+        if (n == TOKEN_EXPERTS)
+            return 0;
+        chosen[n] = &x->expert[e];
+        weight[n++] = s->w.moe.weight[e];
+    }
+    if (!n || p->of_input || !cb_token_experts_fit(s, chosen, n))
+        return 0;
+    cb_token_experts(s, chosen, weight, n, in, bits, out);
+    return 1;
+}
+
 /* The sum of each token's chosen experts: in[n][width] -> out[n][width] */
 static void add_chosen(struct cb_session *s, const struct moe *x, const float *in, int n, int bits,
                        float *out)
@@ -337,6 +320,8 @@ static void add_chosen(struct cb_session *s, const struct moe *x, const float *i
     struct moe_work *w = &s->w.moe;
 
     cb_device_copy(s->dev, out, w->zero, (size_t)n * (size_t)width * sizeof *out);
+    if (n == 1 && add_together(s, x, in, bits, out))
+        return;
     for (int e = 0; e < n_expert; e++) {
         int m = 0;
         for (int t = 0; t < n; t++)
