@@ -184,6 +184,7 @@ libcore_la_SOURCES += \
 	src/bank/evict.c src/bank/evict.h \
 	src/bank/nearest_key.c src/bank/nearest_key.h \
 	src/bank/pages.c src/bank/pages.h \
+	src/bank/checkpoint.c src/bank/checkpoint.h \
 	src/bank/states.c src/bank/states.h src/bank/store.c src/bank/store.h \
 	src/bank/bank_file.c src/bank/bank_file.h \
 	src/bank/mapped_files.c src/bank/mapped_files.h \

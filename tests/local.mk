@@ -86,6 +86,7 @@ check_programs = \
 	tests/unit/check_mtp \
 	tests/unit/check_saved_head \
 	tests/unit/check_parting \
+	tests/unit/check_checkpoints \
 	tests/unit/check_states \
 	tests/unit/check_latent \
 	tests/unit/check_expanded \
@@ -575,7 +576,10 @@ tests_unit_check_saved_head_LDFLAGS = $(check_ldflags)
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)
-tests_unit_check_states_SOURCES = tests/unit/check_states.c
+tests_unit_check_checkpoints_SOURCES = tests/unit/check_checkpoints.c tests/unit/hybrid.h
+tests_unit_check_checkpoints_CFLAGS = $(check_cflags)
+tests_unit_check_checkpoints_LDFLAGS = $(check_ldflags)
+tests_unit_check_states_SOURCES = tests/unit/check_states.c tests/unit/hybrid.h
 tests_unit_check_states_CFLAGS = $(check_cflags)
 tests_unit_check_states_LDFLAGS = $(check_ldflags)
 

@@ -259,12 +259,29 @@ void cb_bank_file_close(struct bank_file *f)
     *f = (struct bank_file){ .fd = -1 };
 }
 
+int cb_bank_file_again(const struct bank_file *f, struct bank_file *out)
+{
+    *out = (struct bank_file){ .fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
+                               .path = strdup(f->path),
+                               .area = cb_calloc((size_t)f->n_area + 1, sizeof *f->area),
+                               .bytes = f->bytes,
+                               .id = f->id };
+    if (out->fd < 0 || !out->path || !out->area) {
+        cb_bank_file_close(out);
+        return cb_fail(CB_ENOMEM, "%s: cannot be kept open", f->path);
+    }
+    out->n_area = f->n_area;
+    memcpy(out->area, f->area, (size_t)f->n_area * sizeof *f->area);
+    return CB_OK;
+}
+
 /* ---- checksums ---- */
 
 enum { PIECE = 1 << 18 };
 
 struct verify {
     const struct bank_file *f;
+    uint32_t later;      /* a kind that is left out; 0 = none */
     signed char *status; /* [n_area] */
 };
 
@@ -307,12 +324,13 @@ static void verify_one(void *ctx, int i, int thread)
     const struct verify *v = ctx;
 
     (void)thread;
-    v->status[i] = (signed char)verify_area(v->f, i);
+    if (v->f->area[i].kind != v->later)
+        v->status[i] = (signed char)verify_area(v->f, i);
 }
 
-int cb_bank_file_verify(const struct bank_file *f, struct par *par)
+int cb_bank_file_verify(const struct bank_file *f, uint32_t later, struct par *par)
 {
-    struct verify v = { f, cb_calloc((size_t)f->n_area + 1, 1) };
+    struct verify v = { f, later, cb_calloc((size_t)f->n_area + 1, 1) };
     int err = CB_OK;
 
     if (!v.status)
@@ -320,8 +338,8 @@ int cb_bank_file_verify(const struct bank_file *f, struct par *par)
     if (par)
         cb_par_for(par, f->n_area, verify_one, &v);
     for (int i = 0; i < f->n_area && !err; i++)
-        if (!par || v.status[i]) /* once more: the text of a failure is the thread's own */
-            err = verify_area(f, i);
+        if (f->area[i].kind != later && (!par || v.status[i]))
+            err = verify_area(f, i); /* once more: the text of a failure is the thread's own */
     free(v.status);
     return err;
 }
@@ -331,6 +349,14 @@ int cb_bank_file_verify(const struct bank_file *f, struct par *par)
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at)
 {
     return read_at(f, at, n, f->area[i].at);
+}
+
+int cb_bank_file_read_checked(const struct bank_file *f, int i, void *at)
+{
+    const struct bank_area *a = &f->area[i];
+
+    TRY(read_at(f, at, a->bytes, a->at));
+    return XXH3_64bits(at, (size_t)a->bytes) == a->hash ? CB_OK : checksum_fails(f, i);
 }
 
 int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at)

@@ -59,11 +59,16 @@ struct bank_file {
  * damaged; CB_EUNSUPPORTED: of a newer version. */
 int cb_bank_file_open(const char *path, struct bank_file *f);
 void cb_bank_file_close(struct bank_file *f);
-/* Compares each area with its checksum; par NULL: on the calling thread. CB_EFORMAT names the first
+/* The same open file once more, without its description, to be closed on its own. CB_ENOMEM */
+int cb_bank_file_again(const struct bank_file *f, struct bank_file *out);
+/* Compares each area with its checksum, but for kind `later` (0: none is left out), whose areas
+ * cb_bank_file_read_checked() compares; par NULL: on the calling thread. CB_EFORMAT names the first
  * damaged one; CB_EIO and CB_ENOMEM say nothing about the file. */
-int cb_bank_file_verify(const struct bank_file *f, struct par *par);
+int cb_bank_file_verify(const struct bank_file *f, uint32_t later, struct par *par);
 /* The first n bytes of area i -> at[n] */
 int cb_bank_file_read(const struct bank_file *f, int i, size_t n, void *at);
+/* The whole area, then compares what is there now with its checksum: CB_EFORMAT */
+int cb_bank_file_read_checked(const struct bank_file *f, int i, void *at);
 /* 1: the sizes and addresses allow mapping the file there instead */
 int cb_bank_file_maps(const struct bank_file *f, int i, size_t n, const void *at);
 /* Does so; pages are copied when written to. The memory after the area, up to the end of its page,

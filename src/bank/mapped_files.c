@@ -4,17 +4,14 @@
  * the file is shorter is noted by the guard, whatever the file becomes afterwards. */
 #include "mapped_files.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/array.h"
 #include "base/err.h"
 
 struct mapped_files {
     atomic_int lost;        /* 1: a page could not be read */
-    struct bank_file *file; /* [n_file] descriptor, path, length and checksum alone */
+    struct bank_file *file; /* [n_file] */
     int n_file;
     struct guarded_range **range;
     int n_range;
@@ -23,20 +20,12 @@ struct mapped_files {
 /* The entry of f; NULL: there can be none, so nothing is mapped. */
 static struct bank_file *keep_open(struct mapped_files *m, const struct bank_file *f)
 {
-    struct bank_file own = { .bytes = f->bytes, .id = f->id };
-
     for (int i = 0; i < m->n_file; i++)
         if (m->file[i].id == f->id)
             return &m->file[i];
-    if (cb_grow_by_one(&m->file, m->n_file, sizeof *m->file))
+    if (cb_grow_by_one(&m->file, m->n_file, sizeof *m->file) ||
+        cb_bank_file_again(f, &m->file[m->n_file]))
         return NULL;
-    own.path = strdup(f->path);
-    own.fd = own.path ? fcntl(f->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (own.fd < 0) {
-        free(own.path);
-        return NULL;
-    }
-    m->file[m->n_file] = own;
     return &m->file[m->n_file++];
 }
 

@@ -8,8 +8,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
-#include "pages.h"
-#include "store_areas.h"
+#include "checkpoint.h"
 
 static size_t floats(const struct states *s)
 {
@@ -19,24 +18,6 @@ static size_t floats(const struct states *s)
 size_t cb_states_bytes(const struct states *s)
 {
     return cb_states_is(s) ? floats(s) * sizeof *s->now : 0;
-}
-
-/* ---- memory of checkpoints: pages of their own, which a saved bank can be mapped to. They stay
- * reserved until the states are closed, since a mapped file may still show there. ---- */
-
-static float *take_memory(struct states *s)
-{
-    float *x;
-
-    if (s->n_spare)
-        return s->spare[--s->n_spare];
-    return cb_pages_reserve(cb_states_bytes(s), &x) ? NULL : x;
-}
-
-static void give_memory(struct states *s, float *x)
-{
-    cb_pages_give_back((uint8_t *)x, (uint8_t *)x + cb_pages_up(cb_states_bytes(s)));
-    s->spare[s->n_spare++] = x;
 }
 
 int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
@@ -59,19 +40,29 @@ int cb_states_open(struct states *s, int n_layer, const size_t *past, const size
     most = (limit ? limit : STATE_LIMIT) / cb_states_bytes(s);
     s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
     s->point = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->point);
-    s->spare = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->spare);
     memset(s->now, 0, cb_states_bytes(s));
-    return s->point && s->spare ? CB_OK : CB_ENOMEM;
+    return s->point ? CB_OK : CB_ENOMEM;
+}
+
+/* Drops the checkpoints from number i on. */
+static void drop_from(struct states *s, int i)
+{
+    while (s->n > i)
+        cb_checkpoint_drop(s->point[--s->n].x);
+}
+
+/* Drops number i alone. */
+static void drop_one(struct states *s, int i)
+{
+    cb_checkpoint_drop(s->point[i].x);
+    memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
+    s->n--;
 }
 
 void cb_states_close(struct states *s)
 {
-    for (int i = 0; i < s->n; i++)
-        cb_pages_release(s->point[i].x, cb_states_bytes(s));
-    for (int i = 0; i < s->n_spare; i++)
-        cb_pages_release(s->spare[i], cb_states_bytes(s));
+    drop_from(s, 0);
     free(s->point);
-    free(s->spare);
     free(s->from);
     free(s->past);
     free(s->now);
@@ -99,13 +90,6 @@ uint64_t cb_states_planned(const struct states *s, int n_prompt, int n_gen)
     for (int at = STATE_GRID; at <= last; at += STATE_GRID)
         n += (at % STATE_EVERY == 0 || at >= end) && stays(at, last);
     return (uint64_t)min_int(n, s->most) * cb_states_bytes(s);
-}
-
-/* Drops the checkpoints from number i on. */
-static void drop_from(struct states *s, int i)
-{
-    while (s->n > i)
-        give_memory(s, s->point[--s->n].x);
 }
 
 /* ---- what is in progress ---- */
@@ -181,22 +165,16 @@ static int least(const struct states *s, int end)
 /* Adds a checkpoint at `at`, after all others. NULL: the limit allows none, or no memory */
 static struct state_point *add(struct states *s, int at)
 {
-    struct state_point *p;
-    float *x = NULL;
+    struct state_point p = { at, 0, NULL };
 
     if (!s->most)
         return NULL;
-    if (s->n == s->most) { /* the oldest memory serves again: the limit holds at every moment */
-        const int i = least(s, at);
-        x = s->point[i].x;
-        memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
-        s->n--;
-    }
-    if (!x && !(x = take_memory(s)))
+    if (s->n == s->most) /* first: the limit holds at every moment */
+        drop_one(s, least(s, at));
+    if (!(p.x = cb_checkpoint_new(cb_states_bytes(s))))
         return NULL;
-    p = &s->point[s->n++];
-    *p = (struct state_point){ at, 0, x };
-    return p;
+    s->point[s->n++] = p;
+    return &s->point[s->n - 1];
 }
 
 /* Drops those that were dense for being the last ones. */
@@ -209,7 +187,7 @@ static void thin(struct states *s)
         if (stays(s->point[i].at, last))
             s->point[n++] = s->point[i];
         else
-            give_memory(s, s->point[i].x);
+            cb_checkpoint_drop(s->point[i].x);
     s->n = n;
 }
 
@@ -253,7 +231,7 @@ void cb_states_passed(struct states *s, int l, int pos)
 {
     for (int i = s->n - 1; i >= 0 && s->point[i].at >= pos; i--)
         if (s->point[i].at == pos && s->point[i].done == s->from[l]) {
-            memcpy(s->point[i].x + s->from[l], s->now + s->from[l],
+            memcpy(cb_checkpoint_memory(s->point[i].x) + s->from[l], s->now + s->from[l],
                    (s->from[l + 1] - s->from[l]) * sizeof *s->now);
             s->point[i].done = s->from[l + 1];
         }
@@ -267,7 +245,7 @@ void cb_states_generated(struct states *s, int pos)
         return;
     if (!(p = add(s, pos)))
         return;
-    memcpy(p->x, s->now, cb_states_bytes(s));
+    memcpy(cb_checkpoint_memory(p->x), s->now, cb_states_bytes(s));
     p->done = floats(s);
     thin(s);
 }
@@ -280,6 +258,49 @@ int cb_states_last(const struct states *s, int n)
     return 0;
 }
 
+/* Reads number i into memory. If the file does not have it as it was saved, it is dropped. */
+static int fetch(struct states *s, int i)
+{
+    struct checkpoint *x;
+    int err;
+
+    if (cb_checkpoint_memory(s->point[i].x))
+        return CB_OK;
+    if (!(x = cb_checkpoint_new(cb_states_bytes(s))))
+        return CB_ENOMEM;
+    err = cb_checkpoint_read(s->point[i].x, cb_checkpoint_memory(x));
+    cb_checkpoint_drop(err ? x : s->point[i].x);
+    if (err)
+        drop_one(s, i);
+    else
+        s->point[i].x = x;
+    return err;
+}
+
+int cb_states_fetch(struct states *s, int n)
+{
+    for (int i = s->n; i > 0; i--)
+        if (s->point[i - 1].at <= n)
+            return fetch(s, i - 1);
+    return CB_OK;
+}
+
+int cb_states_drop_damaged(struct states *s)
+{
+    float *x = NULL;
+
+    for (int i = s->n; i > 0; i--) {
+        if (cb_checkpoint_memory(s->point[i - 1].x))
+            continue;
+        if (!x && !(x = cb_alloc_aligned(floats(s), sizeof *x)))
+            return CB_ENOMEM;
+        if (cb_checkpoint_read(s->point[i - 1].x, x))
+            drop_one(s, i - 1);
+    }
+    free(x);
+    return CB_OK;
+}
+
 void cb_states_cut(struct states *s, int at)
 {
     int i = s->n;
@@ -289,34 +310,18 @@ void cb_states_cut(struct states *s, int at)
     assert(!at || (i && s->point[i - 1].at == at));
     s->has_before = s->drafting = s->draft = 0;
     if (at)
-        memcpy(s->now, s->point[i - 1].x, cb_states_bytes(s));
+        memcpy(s->now, cb_checkpoint_memory(s->point[i - 1].x), cb_states_bytes(s));
     else
         memset(s->now, 0, cb_states_bytes(s));
 }
 
 void cb_states_fit(struct states *s)
 {
-    while (s->n > s->most) {
-        const int i = s->n > 1 ? least(s, last_at(s)) : 0;
-        give_memory(s, s->point[i].x);
-        memmove(&s->point[i], &s->point[i + 1], (size_t)(s->n - i - 1) * sizeof *s->point);
-        s->n--;
-    }
+    while (s->n > s->most)
+        drop_one(s, s->n > 1 ? least(s, last_at(s)) : 0);
 }
 
 /* ---- as plain data ---- */
-
-/* A checkpoint to be filled by a file, whose session may have allowed more bytes */
-static int restore(struct states *s, int at)
-{
-    struct state_point *p = &s->point[s->n];
-
-    *p = (struct state_point){ at, floats(s), take_memory(s) };
-    if (!p->x)
-        return CB_ENOMEM;
-    s->n++;
-    return CB_OK;
-}
 
 /* How many checkpoints there are, then where they stand */
 int cb_states_n_counts(const struct states *s)
@@ -344,9 +349,31 @@ int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen)
     for (int i = 0; i < n; i++)
         if (at[i] <= (i ? at[i - 1] : 0) || at[i] > n_seen || at[i] % STATE_GRID)
             return cb_fail(CB_EFORMAT, "its checkpoints contradict each other");
-    for (int i = 0; i < n; i++)
-        TRY(restore(s, at[i]));
+    for (s->n = 0; s->n < n; s->n++)
+        s->point[s->n] = (struct state_point){ at[s->n], floats(s), NULL };
     return CB_OK;
+}
+
+int cb_states_leave(struct states *s, const struct bank_file *f)
+{
+    struct checkpoint **x;
+    int err;
+
+    if (!s->n)
+        return CB_OK;
+    if (!(x = cb_calloc((size_t)s->n, sizeof *x)))
+        return CB_ENOMEM;
+    err = cb_checkpoints_of_file(f, cb_states_bytes(s), x, s->n);
+    for (int i = 0; i < s->n; i++)
+        s->point[i].x = x[i];
+    free(x);
+    return err;
+}
+
+void cb_states_share(struct states *s, const struct states *from)
+{
+    for (int i = 0; i < s->n; i++)
+        s->point[i].x = cb_checkpoint_share(from->point[i].x);
 }
 
 int cb_states_areas(const struct states *s, struct area *out)
@@ -358,6 +385,6 @@ int cb_states_areas(const struct states *s, struct area *out)
         return 0;
     out[n++] = (struct area){ AREA_REMEMBERED, 0, 0, 0, s->now, bytes };
     for (int i = 0; i < s->n; i++)
-        out[n++] = (struct area){ AREA_CHECKPOINT, 0, i, 0, s->point[i].x, bytes };
+        out[n++] = (struct area){ AREA_CHECKPOINT, 0, i, 0, NULL, bytes };
     return n;
 }

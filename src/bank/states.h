@@ -18,10 +18,12 @@ enum {
     STATE_LIMIT = 1 << 30    /* bytes of checkpoints, unless the caller has a limit */
 };
 
+struct checkpoint;
+
 struct state_point {
     int at;      /* tokens that had been fed */
     size_t done; /* floats that are in it; fewer than all: a prompt is in progress */
-    float *x;
+    struct checkpoint *x;
 };
 
 struct states {
@@ -36,8 +38,6 @@ struct states {
     int draft;    /* the last tokens, fed so: `before` is the state before them; 0: none */
     struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
-    float **spare;             /* [n_spare] memory of checkpoints that were dropped */
-    int n_spare;
 };
 
 /* past[n_layer] and matrix[n_layer]: floats of each layer's state. limit: most bytes of
@@ -110,7 +110,13 @@ void cb_states_passed(struct states *s, int l, int pos);
 void cb_states_generated(struct states *s, int pos);
 /* Tokens at the last checkpoint at or before n tokens; 0: the beginning */
 int cb_states_last(const struct states *s, int n);
-/* Goes back to the checkpoint at `at`, or to the beginning. Later checkpoints are dropped. */
+/* Reads that checkpoint if it stands in a file. CB_EFORMAT, CB_EIO: the file does not have it as it
+ * was saved, and the checkpoint is dropped. CB_ENOMEM */
+int cb_states_fetch(struct states *s, int n);
+/* Drops all checkpoints that their files do not have as they were saved. CB_ENOMEM */
+int cb_states_drop_damaged(struct states *s);
+/* Goes back to the checkpoint at `at`, which is in memory, or to the beginning. Later checkpoints
+ * are dropped. */
 void cb_states_cut(struct states *s, int at);
 /* Drops checkpoints until the limit holds. */
 void cb_states_fit(struct states *s);
@@ -118,11 +124,16 @@ void cb_states_fit(struct states *s);
 /* ---- as plain data (store_areas.h) ---- */
 
 struct area;
+struct bank_file;
 int cb_states_n_counts(const struct states *s);
 void cb_states_counts(const struct states *s, int32_t *out);
 /* Of a timeline of n_seen tokens. The file may hold more checkpoints than the limit allows: see
- * cb_states_fit(). CB_EFORMAT, CB_ENOMEM */
+ * cb_states_fit(). The checkpoints come with one of the two calls below. CB_EFORMAT */
 int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen);
-int cb_states_areas(const struct states *s, struct area *out); /* 1 + s->n at most */
+/* They stay in the file f until they are wanted. CB_EFORMAT: it has others; CB_ENOMEM */
+int cb_states_leave(struct states *s, const struct bank_file *f);
+void cb_states_share(struct states *s, const struct states *from); /* they are those of `from` */
+/* 1 + s->n at most. A checkpoint's memory is NULL: see checkpoint.h */
+int cb_states_areas(const struct states *s, struct area *out);
 
 #endif

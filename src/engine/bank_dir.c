@@ -130,7 +130,7 @@ static int check_whole(const char *path)
     int err = cb_saved_open(path, &b);
 
     if (!err)
-        err = cb_bank_file_verify(&b->file, NULL);
+        err = cb_bank_file_verify(&b->file, 0, NULL);
     cb_saved_close(b);
     return err;
 }
@@ -168,7 +168,7 @@ static void put_chain_aside(const struct wanted *w, const struct saved_bank *b)
     int err = CB_OK;
 
     for (const struct saved_bank *p = b; p && !err; p = p->parent) {
-        err = cb_bank_file_verify(&p->file, NULL);
+        err = cb_bank_file_verify(&p->file, 0, NULL);
         if (err == CB_EFORMAT)
             put_aside(w, p->file.path, NULL);
     }

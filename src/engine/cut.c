@@ -127,12 +127,33 @@ void cb_session_clear(cb_session *s)
     cb_in_step_end(s->in_step, CB_OK);
 }
 
+/* The last place at or before n that a cut can go to. A checkpoint that its saved bank has lost
+ * costs more tokens to compute. */
+static int place(struct cb_session *s, int n, int *at)
+{
+    struct states *st = &s->bank.states;
+    int err;
+
+    *at = 0;
+    while (!cb_states_in_draft(st, s->bank.n_seen, n) && (err = cb_states_fetch(st, n))) {
+        if (err != CB_EFORMAT && err != CB_EIO)
+            return err;
+        cb_model_log(s->model, CB_LOG_NOTE, "%s; an earlier state serves instead", cb_error());
+    }
+    *at = cb_bank_checkpoint(&s->bank, n);
+    return CB_OK;
+}
+
 static int truncate(struct cb_session *s, int n)
 {
-    if (n)
-        TRY(cut_and_feed(s, cb_bank_checkpoint(&s->bank, n), n));
-    else
+    int at;
+
+    if (n) {
+        TRY(place(s, n, &at));
+        TRY(cut_and_feed(s, at, n));
+    } else {
         clear(s);
+    }
     memset(s->w.logits, 0, (size_t)s->model->hp.n_vocab * sizeof *s->w.logits);
     return CB_OK;
 }

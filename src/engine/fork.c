@@ -33,8 +33,16 @@ static size_t unchanged(const struct cb_session *s, const struct area *a)
                : cb_session_area_of(s, a, s->n_shared / KV_PREPACK * KV_PREPACK);
 }
 
+static void copy_area(const struct area *to, const struct area *from, const struct cb_session *s)
+{
+    const size_t same = unchanged(s, from);
+    const size_t shown = same ? min_size(cb_snapshot_show(s->snapshot, to), same) : 0;
+
+    memcpy((uint8_t *)to->at + shown, (uint8_t *)from->at + shown, from->bytes - shown);
+}
+
 /* Most rows come from a snapshot, which the next copy shares as well, and the copy's own copies;
- * later rows and the lists beside them are copied. */
+ * later rows and the lists beside them are copied. Checkpoints are shared. */
 static int copy_areas(struct cb_session *to, struct cb_session *from)
 {
     struct area *a = NULL, *b = NULL;
@@ -45,11 +53,11 @@ static int copy_areas(struct cb_session *to, struct cb_session *from)
         err = cb_session_areas(to, &b, &n);
     if (!err && is_poor(from))
         take_snapshot(from, a, n);
-    for (int i = 0; !err && i < n; i++) {
-        const size_t same = unchanged(from, &a[i]);
-        const size_t shown = same ? min_size(cb_snapshot_show(from->snapshot, &b[i]), same) : 0;
-        memcpy((uint8_t *)b[i].at + shown, (uint8_t *)a[i].at + shown, a[i].bytes - shown);
-    }
+    for (int i = 0; !err && i < n; i++)
+        if (a[i].kind != AREA_CHECKPOINT)
+            copy_area(&b[i], &a[i], from);
+    if (!err)
+        cb_states_share(&to->bank.states, &from->bank.states);
     if (!err)
         to->snapshot = cb_snapshot_share(from->snapshot);
     to->n_shared = from->n_shared;

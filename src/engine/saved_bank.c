@@ -196,9 +196,8 @@ static int read_area(const struct bank_file *f, int i, size_t n, struct cb_sessi
 {
     const uint32_t kind = f->area[i].kind;
 
-    return cb_area_is_rows(kind) || kind == AREA_CHECKPOINT /* many, or seldom read */
-               ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
-               : cb_bank_file_read(f, i, n, at);
+    return cb_area_is_rows(kind) ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
+                                 : cb_bank_file_read(f, i, n, at);
 }
 
 static int is_of(const struct bank_area *f, const struct area *a)
@@ -242,6 +241,8 @@ static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, co
     if (i >= b->file.n_area || !is_of(f, a) || f->from - a->from != skip ||
         f->bytes != a->bytes - skip)
         return cb_fail(CB_EFORMAT, "%s: damaged: area %d is not the one expected", b->file.path, i);
+    if (f->kind == AREA_CHECKPOINT)
+        return CB_OK; /* it stays there */
     if (skip)
         TRY(fill_first(b->parent, s, a, skip));
     return read_area(&b->file, i, (size_t)f->bytes, s, (char *)a->at + skip);
@@ -274,6 +275,8 @@ static int fill_areas(const struct saved_bank *b, struct cb_session *s, int adop
         if (!adopts || cb_adopts_area(&a[i]))
             err = fill_area(b, adopts ? find_area(&b->file, &a[i]) : i + 1, s, &a[i]);
     if (!err)
+        err = cb_states_leave(&s->bank.states, &b->file);
+    if (!err)
         cb_session_wrote(s, a, n);
     for (int i = 0; !err && i < n; i++)
         note_mapped(s, &a[i]);
@@ -281,13 +284,14 @@ static int fill_areas(const struct saved_bank *b, struct cb_session *s, int adop
     return err;
 }
 
+/* All but the checkpoints, which are compared when a cut goes back to them: most are never read. */
 static int verify(const struct saved_bank *b, struct cb_session *s)
 {
     int err = CB_OK;
 
     TRY(cb_device_lock(s->dev));
     for (; b && !err; b = b->parent)
-        err = cb_bank_file_verify(&b->file, s->dev->par);
+        err = cb_bank_file_verify(&b->file, AREA_CHECKPOINT, s->dev->par);
     cb_device_unlock(s->dev);
     return err;
 }
@@ -338,6 +342,14 @@ static int computed_here(const struct saved_bank *b, const struct cb_session *s)
     return same;
 }
 
+/* Ranks must go back to the same checkpoints, so none of them finds one damaged later. */
+static int fetch_all(struct states *s)
+{
+    for (int i = 0; i < s->n; i++)
+        TRY(cb_states_fetch(s, s->point[i].at));
+    return CB_OK;
+}
+
 /* counts: an empty session with the settings of the file, which takes its counts; s is another one,
  * which shares rows with it, or the same */
 static int fill(const struct saved_bank *b, struct cb_session *counts, struct cb_session *s)
@@ -368,6 +380,8 @@ static int fill(const struct saved_bank *b, struct cb_session *counts, struct cb
     if (!err)
         err = cb_session_check_files(s);
     cb_states_fit(&s->bank.states);
+    if (!err && s->in_step)
+        err = fetch_all(&s->bank.states);
     s->bank.peak_bytes = (uint64_t)peak;
     s->bank.read_bytes = (uint64_t)read;
     return err ? cb_fail_in(err, b->file.path) : CB_OK;
@@ -385,6 +399,7 @@ int cb_saved_fill_first(const struct saved_bank *b, int n, struct cb_session *s)
     s->n_prefill_exact = s->bank.n_seen;
     if (n == s->bank.n_seen)
         return CB_OK;
+    TRY(cb_states_fetch(&s->bank.states, n)); /* a damaged file is one that does not serve */
     TRY(cb_session_truncate(s, n));
     s->bank.peak_bytes = cb_bank_bytes(&s->bank); /* as if the others had never been fed */
     s->bank.n_most = n;
@@ -551,7 +566,7 @@ int cb_bank_verify(const char *path)
     int err;
 
     TRY(cb_bank_file_open(path, &f));
-    err = cb_bank_file_verify(&f, NULL);
+    err = cb_bank_file_verify(&f, 0, NULL);
     cb_bank_file_close(&f);
     return err;
 }

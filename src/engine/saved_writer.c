@@ -2,9 +2,11 @@
 /* saved_writer.c - a session to a file: its description and the areas of session_state.h. */
 #include "saved_writer.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/checkpoint.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -30,6 +32,25 @@ static int add_rest(const struct cb_session *s, const struct area *a, const stru
     return cb_bank_writer_add(w, &rest);
 }
 
+/* A checkpoint may still be in the file that the session was loaded from. */
+static int add_checkpoint(const struct cb_session *s, const struct area *a, struct bank_writer *w)
+{
+    const struct checkpoint *c = s->bank.states.point[a->head].x;
+    struct area full = *a;
+    void *read = NULL;
+    int err = CB_OK;
+
+    full.at = cb_checkpoint_memory(c);
+    if (!full.at) {
+        full.at = read = cb_calloc(a->bytes, 1);
+        err = read ? cb_checkpoint_read(c, read) : CB_ENOMEM;
+    }
+    if (!err)
+        err = cb_bank_writer_add(w, &full);
+    free(read);
+    return err;
+}
+
 static int add_head(const struct saved_head *head, struct bank_writer *w)
 {
     for (int i = 0; i < head->n; i++)
@@ -50,7 +71,8 @@ static int add_all(const struct cb_session *s, const struct saved_how *how, stru
             w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
     }
     for (int i = 0; !err && i < n; i++)
-        err = add_rest(s, &a[i], how, w);
+        err =
+            a[i].kind == AREA_CHECKPOINT ? add_checkpoint(s, &a[i], w) : add_rest(s, &a[i], how, w);
     free(counts);
     free(a);
     return err;
@@ -123,6 +145,8 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
 
     TRY(name_parent(how->about, how));
     TRY(name_begin(how->about, s));
+    /* a new file has new checksums; without a damaged checkpoint, the session stays the same */
+    TRY(cb_states_drop_damaged((struct states *)(uintptr_t)&s->bank.states));
     text = cb_json_dumps(how->about, JSON_INDENT(2));
     (void)json_object_del(how->about, "begins"); /* others are compared with the description */
     if (!text)
