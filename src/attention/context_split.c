@@ -312,6 +312,11 @@ static int rank_of(const struct context_split *x, int i)
     return p % x->n;
 }
 
+int cb_context_split_computes(const struct attention *a, int i)
+{
+    return !cb_context_split_works(a) || rank_of(a->split, i) == a->split->me;
+}
+
 /* Rows of tokens from..end-1 -> rows[end - from][row] on every rank; own[]: this rank's, in order
  */
 static int share_rows(const struct context_split *x, int from, int end, const float *own,

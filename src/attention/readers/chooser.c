@@ -7,6 +7,7 @@
 #include "chooser.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attention/context_split.h"
@@ -298,29 +299,59 @@ static float *logits(struct attention *a, const struct chunk *of)
 }
 
 /* Keeps the last queries of a chunk for layer l's window of queries. q[n]: `stride` floats from one
- * token to the next, positions pos0.. */
-static void keep_queries(struct attention *a, int l, const float *q, int stride, int n, int pos0)
+ * token to the next, positions pos0.., or pos[n] on one of several ranks, each of which has some */
+static void keep_queries(struct attention *a, int l, const float *q, int stride, int n, int pos0,
+                         const int *pos)
 {
     const size_t row = cb_attention_row(a);
     const int w = window_of(a, l);
     struct choice *c = choice_of(a, l);
 
     for (int i = max_int(0, n - w); c->q && i < n; i++) {
-        const int at = (pos0 + i) % w;
+        const int at = (pos ? pos[i] : pos0 + i) % w;
         cb_device_copy(a->dev, c->q + (size_t)at * row, q + (size_t)i * (size_t)stride,
                        row * sizeof *q);
         c->row_pos[at] = -1;
     }
 }
 
+/* The last queries of a prompt that is dealt out as work -> all ranks */
+static int share_queries(struct attention *a, int l)
+{
+    const size_t row = cb_attention_row(a);
+    const int w = window_of(a, l), n = min_int(w, a->bank->n_feed);
+    const int feed = a->bank->n_feed - n, first = a->bank->n_seen + feed;
+    struct choice *c = choice_of(a, l);
+    float *q;
+    int err, own = 0;
+
+    if (!cb_context_split_works(a))
+        return CB_OK;
+    if (!(q = cb_calloc((size_t)n * row, sizeof *q)))
+        return CB_ENOMEM;
+    for (int i = 0; i < n; i++)
+        if (cb_context_split_computes(a, feed + i))
+            memcpy(q + (size_t)own++ * row, c->q + (size_t)((first + i) % w) * row,
+                   row * sizeof *q);
+    err = cb_context_split_last_rows(a, q, row, n);
+    for (int i = 0; !err && i < n; i++)
+        memcpy(c->q + (size_t)((first + i) % w) * row, q + (size_t)i * row, row * sizeof *q);
+    free(q);
+    return err;
+}
+
 /* ---- scores ---- */
 
-/* Slots that this rank has of those that the layer chooses from */
+/* The end of the slots that this rank has of those that the layer chooses from */
+static int end_own(const struct attention *a, int l)
+{
+    return cb_context_split_own(a, l, choice_of(a, l)->cand);
+}
+
+/* Their number */
 static int n_own(const struct attention *a, int l)
 {
-    const struct choice *c = choice_of(a, l);
-
-    return cb_context_split_own(a, l, c->cand) - c->from;
+    return end_own(a, l) - choice_of(a, l)->from;
 }
 
 /* The logits that attention has left become logarithms of softmax weights over the candidates of
@@ -372,28 +403,27 @@ static void past_logits(struct attention *a, int l, int pos)
     sc.a.run = se->run;
     sc.a.q = c->q + (size_t)(pos % window_of(a, l)) * cb_attention_row(a);
     for (int h = 0; h < sc.a.n_kv; h++)
-        se->run[h] = cb_store_run(&a->bank->store[l], h, c->from, c->cand);
+        se->run[h] = cb_store_run(&a->bank->store[l], h, c->from, end_own(a, l));
     for (int h = 0; h < sc.a.n_head; h++)
-        memset(sc.out + (size_t)h * (size_t)a->bank->n_ctx, 0,
-               (size_t)(c->cand - c->from) * sizeof(float));
+        memset(sc.out + (size_t)h * (size_t)a->bank->n_ctx, 0, (size_t)n_own(a, l) * sizeof(float));
     a->dev->ops->score(a->dev, &sc);
 }
 
 static void exp_row(const struct attention *a, int l, float *row)
 {
-    const struct choice *c = choice_of(a, l);
+    const int end = end_own(a, l);
 
-    for (int j = c->from; !a->plan[l].choice.logits && j < c->cand; j++)
+    for (int j = choice_of(a, l)->from; !a->plan[l].choice.logits && j < end; j++)
         row[j] = expf(row[j]);
 }
 
-/* Computes missing rows of scores for the queries of the window; the weighted sum of all rows ->
- * score. */
-static int score_window(struct attention *a, int l)
+/* Computes missing rows of scores for the queries of the window, of which the last one is at n - 1;
+ * the weighted sum of all rows -> score. */
+static int score_window(struct attention *a, int l, int n)
 {
     const struct chooser *se = cb_reader_state(a, l);
     struct choice *c = choice_of(a, l);
-    const int w = window_of(a, l), n = a->bank->store[l].n[0];
+    const int w = window_of(a, l), end = end_own(a, l);
     const float decay = a->plan[l].choice.decay > 0 ? a->plan[l].choice.decay : 1;
     float weight = 1;
 
@@ -407,7 +437,7 @@ static int score_window(struct attention *a, int l)
             exp_row(a, l, row);
             c->row_pos[at] = pos;
         }
-        for (int j = c->from; j < c->cand; j++)
+        for (int j = c->from; j < end; j++)
             se->score[j] = (pos < n - 1 ? se->score[j] : 0) + weight * row[j];
     }
     c->row_cand = c->cand;
@@ -459,8 +489,8 @@ static int choose(struct attention *a, const struct chunk *of)
     const int want = cb_chooser_k(&a->plan[l].choice, c->n_cand - c->from) - (c->n_cand - c->cand);
     int found;
 
-    keep_queries(a, l, of->q, 0, 1, n_all - 1);
-    TRY(window_of(a, l) > 1 ? score_window(a, l) : score_row(a, l, se->score));
+    keep_queries(a, l, of->q, 0, 1, n_all - 1, NULL);
+    TRY(window_of(a, l) > 1 ? score_window(a, l, n_all) : score_row(a, l, se->score));
     found = best(a, l, min_int(c->cand - c->from, max_int(1, want)), x->slot);
     TRY(found);
     x->n = found;
@@ -485,8 +515,14 @@ static int attended(struct attention *a, const struct chunk *c, const float *lse
     (void)lse;
     if (a->bank->decoding && choice_of(a, c->l)->left)
         return choose(a, c);
-    keep_queries(a, c->l, c->q, c->stride, c->n, c->pos0);
+    keep_queries(a, c->l, c->q, c->stride, c->n, c->pos0,
+                 cb_context_split_works(a) ? c->pos : NULL);
     return CB_OK;
+}
+
+static int settle_window(struct attention *a, int l)
+{
+    return a->bank->decoding ? CB_OK : share_queries(a, l);
 }
 
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
@@ -533,7 +569,8 @@ static int deals_by(const struct attention *a, int l)
     return 1;
 }
 
-/* As if no token of the tail had become a candidate */
+/* As if no token of the tail had become a candidate, and the rows of a window's past queries were
+ * there */
 static uint64_t choice_bytes(const struct attention *a, int l, int n, int *messages)
 {
     const struct choice_plan *r = &a->plan[l].choice;
@@ -578,6 +615,9 @@ static int claims_window(const struct claim *c)
 const struct reader cb_reader_window_chooser = {
     .name = "everything, to choose for other layers by a window of queries",
     .traits = READ_DENSE | READ_PROMPT | READ_STEP,
+    .deals_by = deals_by,
+    .choice_bytes = choice_bytes,
+    .settle = settle_window,
     .undraftable = "it keeps a window of queries",
     .claims = claims_window,
     .uncut = uncut_window,
