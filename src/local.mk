@@ -59,6 +59,7 @@ endif
 libcore_la_SOURCES += \
 	src/gguf/dtype.c src/gguf/dtype.h \
 	src/gguf/dtype_coded.c src/gguf/dtype_coded.h \
+	src/gguf/samples.c src/gguf/samples.h \
 	src/gguf/dtype_k.c src/gguf/dtype_k.h \
 	src/gguf/dtype_lattice.c \
 	src/gguf/gguf.h \
@@ -157,6 +158,7 @@ libcore_la_SOURCES += \
 	src/device/planes.c src/device/planes.h \
 	src/device/index_strips.c src/device/index_strips.h \
 	src/device/sketch.c src/device/sketch.h \
+	src/device/node_weights.c src/device/node_weights.h \
 	src/device/split_rows.c src/device/split_rows.h
 
 libcore_la_SOURCES += \

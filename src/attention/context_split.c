@@ -312,11 +312,6 @@ static int rank_of(const struct context_split *x, int i)
     return p % x->n;
 }
 
-int cb_context_split_computes(const struct attention *a, int i)
-{
-    return !cb_context_split_works(a) || rank_of(a->split, i) == a->split->me;
-}
-
 /* Rows of tokens from..end-1 -> rows[end - from][row] on every rank; own[]: this rank's, in order
  */
 static int share_rows(const struct context_split *x, int from, int end, const float *own,
@@ -356,6 +351,29 @@ int cb_context_split_last_rows(const struct attention *a, float *rows, size_t ro
                        rows + (size_t)(from - first) * row));
     }
     return CB_OK;
+}
+
+int cb_context_split_last_of(const struct attention *a, float *ring, size_t row, int w)
+{
+    const struct context_split *x = a->split;
+    const int n = min_int(w, a->bank->n_feed), skip = a->bank->n_feed - n;
+    float *rows;
+    int err, own = 0;
+
+    if (!cb_context_split_works(a))
+        return CB_OK;
+    if (!(rows = cb_calloc((size_t)n * row, sizeof *rows)))
+        return CB_ENOMEM;
+    for (int i = skip; i < skip + n; i++)
+        if (rank_of(x, i) == x->me)
+            memcpy(rows + (size_t)own++ * row, ring + (size_t)((x->from + i) % w) * row,
+                   row * sizeof *rows);
+    err = cb_context_split_last_rows(a, rows, row, n);
+    for (int i = 0; !err && i < n; i++)
+        memcpy(ring + (size_t)((x->from + skip + i) % w) * row, rows + (size_t)i * row,
+               row * sizeof *rows);
+    free(rows);
+    return err;
 }
 
 /* ---- append ---- */

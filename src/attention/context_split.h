@@ -48,11 +48,11 @@ int cb_context_split_last(const struct attention *a, float *x, int n);
 /* rows[][n] of the tokens that this rank has computed -> those of all tokens of the prompt */
 int cb_context_split_gather(const struct attention *a, float *rows, int n);
 
-/* 1: this rank computes token i of the prompt */
-int cb_context_split_computes(const struct attention *a, int i);
 /* rows[][row], of which this rank has its own among the last n tokens of the prompt, in order, at
  * the begin -> all n of them; room for n */
 int cb_context_split_last_rows(const struct attention *a, float *rows, size_t row, int n);
+/* The same of ring[w][row], in which a token's row stands at its position modulo w */
+int cb_context_split_last_of(const struct attention *a, float *ring, size_t row, int w);
 
 /* ---- of a layer, in the order of a feed ---- */
 

@@ -13,6 +13,10 @@
 #ifndef O_TMPFILE
 #define O_TMPFILE 0 /* no folder opens for writing */
 #endif
+#ifndef MFD_CLOEXEC
+#define MFD_CLOEXEC             0
+#define memfd_create(name, how) (-1)
+#endif
 #ifndef _SC_AVPHYS_PAGES
 #define _SC_AVPHYS_PAGES (-1)
 #endif

@@ -202,8 +202,11 @@ static int open_model(const struct opts *o, int n_threads, const struct engine *
     const int rows = cb_opt_is(o, ARG_SPLIT, "tensor") || deals_both(o);
     const int layers = cb_opt_is(o, ARG_SPLIT, "layers");
 
-    return cb_model_open_over(path, &p, e && (rows || layers) ? e->team : NULL,
-                              rows ? DEAL_ROWS : DEAL_LAYERS, out);
+    return cb_model_open_over(path, &p, e ? e->team : NULL,
+                              rows     ? DEAL_ROWS
+                              : layers ? DEAL_LAYERS
+                                       : DEAL_NOTHING,
+                              out);
 }
 
 /* ---- a draft model ---- */

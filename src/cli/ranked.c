@@ -139,9 +139,9 @@ static json_t *plan_json(const struct rank_plan *p)
     json_t *j = cb_json_memory(&p->memory);
 
     json_object_del(j, "rss_peak_bytes"); /* nothing has run yet */
-    return json_pack("{s:o, s:o, s:i, s:I}", "host", cb_json_str(p->host), "memory", j,
-                     "messages_per_token", (int)p->messages, "sent_bytes_per_token",
-                     (json_int_t)p->sent_bytes);
+    return json_pack("{s:o, s:o, s:i, s:i, s:I}", "host", cb_json_str(p->host), "memory", j,
+                     "weights_shared_by", (int)p->one_copy, "messages_per_token", (int)p->messages,
+                     "sent_bytes_per_token", (json_int_t)p->sent_bytes);
 }
 
 static int print_json(const char *split, const struct rank_plan *p, int n, int n_ctx, int n_prompt,
@@ -160,8 +160,11 @@ static void print_rank(int i, const struct rank_plan *p)
     const struct cb_memory *m = &p->memory;
 
     printf("rank %d on %s\n", i, p->host);
-    printf("  weights      %10.1f MiB (mapped; what is repacked is each rank's own)\n",
-           cb_mib(m->weights_bytes));
+    printf("  weights      %10.1f MiB", cb_mib(m->weights_bytes));
+    if (p->one_copy > 1)
+        printf(", once for %d ranks of this machine\n", p->one_copy);
+    else
+        puts(" (mapped; what is repacked is this rank's own)");
     printf("  bank         %10.1f MiB, at most %.1f while the prompt is read\n",
            cb_mib(m->kv_bytes), cb_mib(m->kv_peak_bytes));
     printf("  work space   %10.1f MiB\n", cb_mib(m->scratch_bytes));

@@ -5,6 +5,7 @@
 
 #include "attention/attend.h"
 #include "base/err.h"
+#include "device/node_weights.h"
 #include "device/split_rows.h"
 #include "in_step.h"
 #include "orders.h"
@@ -51,6 +52,7 @@ static int plan_ranks(struct cb_session *s, int n_prompt, int n_gen, struct rank
 
     TRY(cb_session_plan(s, n_prompt, n_gen, &mine.memory));
     memcpy(mine.host, host, strlen(host) + 1);
+    mine.one_copy = cb_node_weights_ranks(s->dev);
     if (s->in_step->how == SPLIT_LAYERS)
         messages = 1, mine.sent_bytes = sizeof(float) * (uint64_t)s->model->hp.n_embd;
     else if (cb_split_rows_is(s->dev))

@@ -6,38 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "attention/attend.h"
 #include "base/array.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "device/split_rows.h"
-#include "gguf/gguf.h"
+#include "gguf/samples.h"
 #include "orders.h"
 
-enum { SETTINGS = 2048, SAMPLE = 4096 };
+enum { SETTINGS = 2048 };
 
 /* ---- are all ranks alike? ---- */
-
-/* Tells models apart without reading their files whole: of each tensor its name, type and shape,
- * and bytes of its begin, middle and end. */
-static uint64_t tensors_hash(const struct gguf *g)
-{
-    uint64_t h = 0;
-
-    for (uint64_t i = 0; i < cb_gguf_n_tensor(g); i++) {
-        const struct gguf_tensor *t = cb_gguf_tensor_at(g, i);
-        const int64_t shape[] = { t->type, t->dim[0], t->dim[1], t->dim[2], t->dim[3] };
-        const size_t n = t->size < SAMPLE ? t->size : SAMPLE;
-        h = XXH3_64bits_withSeed(t->name.s, t->name.n, h);
-        h = XXH3_64bits_withSeed(shape, sizeof shape, h);
-        for (int part = 0; part < 3; part++)
-            h = XXH3_64bits_withSeed((const char *)t->data + (t->size - n) / 2 * (size_t)part, n,
-                                     h);
-    }
-    return h;
-}
 
 static enum split split_of(const struct cb_model *m, int both)
 {
@@ -51,7 +31,7 @@ static enum split split_of(const struct cb_model *m, int both)
 static int settings(struct cb_model *m, enum split how, char *text)
 {
     static const char *const name[] = { "context", "tensor", "layers", "tensor+context" };
-    uint64_t weights = tensors_hash(m->gguf);
+    uint64_t weights = cb_gguf_samples(m->gguf);
 
     if (m->max_rank)
         TRY(cb_model_fingerprint(m, &weights));

@@ -77,6 +77,7 @@ int cb_in_step_finish(cb_model *m);
 struct rank_plan {
     char host[RANKS_HOST];
     struct cb_memory memory;
+    int32_t one_copy;    /* ranks of its machine that read one copy of the weights, with it */
     int32_t messages;    /* a decoded token; -1: they depend on the token */
     uint64_t sent_bytes; /* a decoded token, by this rank */
 };

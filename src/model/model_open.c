@@ -13,8 +13,10 @@
 #include "adapters.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "device/node_weights.h"
 #include "device/pick.h"
 #include "device/split_rows.h"
+#include "gguf/samples.h"
 #include "head_prune.h"
 #include "hparams.h"
 #include "layer_share.h"
@@ -271,6 +273,22 @@ static int check_rope(struct cb_model *m)
     return err ? cb_fail_in(err, cb_gguf_path(m->gguf)) : CB_OK;
 }
 
+/* Adapters, and threads that read the memory of their own NUMA node, want copies of their own. */
+static int deal_out(struct cb_model *m, const struct cb_model_params *p, struct ranks *team,
+                    enum model_deal deal)
+{
+    const int own = m->max_rank || cb_numa_mode(p->numa) != NUMA_OFF;
+    uint64_t of;
+
+    if (deal == DEAL_ROWS)
+        return cb_split_rows_open(m->dev, team);
+    if (deal == DEAL_LAYERS)
+        return cb_layer_share_open(m, team);
+    of = hash(cb_gguf_samples(m->gguf), m->dev->isa, strlen(m->dev->isa));
+    of = hash(of, m->matmul, strlen(m->matmul));
+    return cb_node_weights_open(m->dev, team, own ? 0 : of | 1);
+}
+
 static int open_steps(struct cb_model *m, const char *path, const struct cb_model_params *p,
                       struct ranks *team, enum model_deal deal)
 {
@@ -294,8 +312,9 @@ static int open_steps(struct cb_model *m, const char *path, const struct cb_mode
     TRY(fingerprint(m, &m->fingerprint));
     TRY(open_device(m, p));
     if (team)
-        TRY(deal == DEAL_ROWS ? cb_split_rows_open(m->dev, team) : cb_layer_share_open(m, team));
-    return load_all(m);
+        TRY(deal_out(m, p, team, deal));
+    TRY(load_all(m));
+    return cb_node_weights_done(m->dev);
 }
 
 struct cb_model_params cb_model_defaults(void)
@@ -305,7 +324,7 @@ struct cb_model_params cb_model_defaults(void)
 
 int cb_model_open(const char *path, const struct cb_model_params *params, cb_model **out)
 {
-    return cb_model_open_over(path, params, NULL, DEAL_ROWS, out);
+    return cb_model_open_over(path, params, NULL, DEAL_NOTHING, out);
 }
 
 int cb_model_open_over(const char *path, const struct cb_model_params *params, struct ranks *team,
@@ -353,6 +372,7 @@ void cb_model_close(cb_model *m)
     }
     cb_layer_share_close(m);
     cb_split_rows_close(m->dev);
+    cb_node_weights_close(m->dev);
     cb_device_close(m->dev);
     cb_token_trie_free(m->token_trie);
     cb_tok_close(m->tok);

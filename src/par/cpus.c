@@ -12,7 +12,7 @@
 #include "base/number.h"
 #include "base/words.h"
 
-enum { MAX_CPU = CB_MAX_CPU, PATH = 4096 };
+enum { MAX_CPU = CB_MAX_CPU, MOST_NODE = 1024, PATH = 4096 };
 
 int cb_cpus_line(const char *path, char *buf, int cap)
 {
@@ -58,6 +58,29 @@ int cb_cpus_cores(const char *sys, const unsigned char *allowed, int n_cpu)
         seen[core] = 1;
     }
     return n;
+}
+
+static int is_on(const char *sys, int cpu, int node)
+{
+    char path[PATH];
+
+    snprintf(path, sizeof path, "%s/cpu%d/node%d", sys, cpu, node);
+    return !access(path, F_OK);
+}
+
+int cb_cpus_node(const char *sys, const unsigned char *allowed, int n_cpu)
+{
+    int node = -1;
+
+    for (int cpu = 0; cpu < n_cpu; cpu++) {
+        if (!allowed[cpu])
+            continue;
+        for (int i = 0; node < 0 && i < MOST_NODE; i++)
+            node = is_on(sys, cpu, i) ? i : -1;
+        if (node < 0 || !is_on(sys, cpu, node))
+            return -1;
+    }
+    return node;
 }
 
 /* ---- control groups ---- */

@@ -13,6 +13,9 @@ enum { CB_MAX_CPU = 8192 };
 int cb_cpus_line(const char *path, char *buf, int cap);
 /* The lowest processor on the same core; cpu itself if the kernel does not say. */
 int cb_cpus_core_of(const char *sys, int cpu);
+/* The NUMA node of all processors whose bits are set in allowed[n_cpu]; -1: they lie on several
+ * ones, or the kernel does not say. */
+int cb_cpus_node(const char *sys, const unsigned char *allowed, int n_cpu);
 /* The caller's affinity -> allowed[n_cpu], 1 for each processor that it may run on; returns the
  * highest such processor plus one, 0 if the kernel does not say. */
 int cb_cpus_allowed(unsigned char *allowed, int n_cpu);

@@ -75,7 +75,7 @@ static int rank_failed(const struct ranks *r, int rank, const char *why)
 
 static int is_late(const struct ranks *r, enum wait_kind kind, double waited_s)
 {
-    return (kind == WAIT_ONE || kind == WAIT_ALL) && waited_s > r->call_s;
+    return r->pulse && (kind == WAIT_ONE || kind == WAIT_ALL) && waited_s > r->call_s;
 }
 
 /* Tests until the call is done, with pauses. */
@@ -269,6 +269,31 @@ int cb_ranks_join(const struct ranks_params *p, struct ranks **out)
         *out = NULL;
     }
     return err;
+}
+
+int cb_ranks_near(struct ranks *r, int number, struct ranks **out)
+{
+    struct ranks *x = *out = cb_calloc(1, sizeof *x);
+    MPI_Comm here;
+
+    if (!x)
+        return CB_ENOMEM;
+    MPI_Comm_split_type(r->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    MPI_Comm_split(here, number, 0, &x->comm);
+    MPI_Comm_free(&here);
+    MPI_Comm_set_errhandler(x->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(x->comm, &x->me);
+    MPI_Comm_size(x->comm, &x->n);
+    x->call_s = r->call_s;
+    x->crowded = r->crowded;
+    return CB_OK;
+}
+
+void cb_ranks_part(struct ranks *r)
+{
+    if (r)
+        MPI_Comm_free(&r->comm);
+    free(r);
 }
 
 void cb_ranks_leave(struct ranks *r)

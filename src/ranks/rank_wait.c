@@ -5,7 +5,7 @@
 /* TEST_S: a sleep and the wake after it take about as long, so that testing for longer than this
  * cannot cost less. LONG_S: of waits below, testing sees the end. */
 static const double TEST_S = 60e-6, LONG_S = 200e-6;
-static const double LEAST_S = 20e-6, MOST_S = 1e-3, IDLE_S = 1, MOST_IDLE_S = 4e-3;
+static const double LEAST_S = 20e-6, MOST_S = 2e-3, IDLE_S = 1, MOST_IDLE_S = 4e-3;
 /* After VAIN waits that outlasted the tests, a rank sleeps at once, but tries every TRY-th time. */
 enum { VAIN = 4, TRY_EACH = 16, MANY = 1 << 20 };
 
@@ -21,7 +21,8 @@ static int tests_first(const struct rank_wait *w, int crowded)
 
 int64_t cb_rank_wait_pause(const struct rank_wait *w, double waited_s, int crowded)
 {
-    double s = between(waited_s / 8, LEAST_S, waited_s > IDLE_S ? MOST_IDLE_S : MOST_S);
+    const double share_s = waited_s / (crowded ? 2 : 4); /* each wake costs more in a crowd */
+    double s = between(share_s, LEAST_S, waited_s > IDLE_S ? MOST_IDLE_S : MOST_S);
 
     if (waited_s < TEST_S && tests_first(w, crowded))
         return 0;

@@ -44,6 +44,11 @@ int cb_ranks_me(const struct ranks *r);
 const char *cb_ranks_host(const struct ranks *r, int rank);
 struct ranks_traffic cb_ranks_traffic(const struct ranks *r);
 
+/* The ranks of this rank's machine that say the same number, as a team of their own, within which
+ * calls wait for as long as nobody is lost. Call on every rank. */
+int cb_ranks_near(struct ranks *r, int number, struct ranks **out);
+void cb_ranks_part(struct ranks *r); /* that team ends, on every rank of it; r may be NULL */
+
 /* bytes of `from` -> all. `idle`: rank `from` may take any time, as it waits for a user. */
 int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle);
 /* bytes of each rank -> all[n][bytes] on every rank */

@@ -7,7 +7,6 @@
 #include "chooser.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/context_split.h"
@@ -315,40 +314,14 @@ static void keep_queries(struct attention *a, int l, const float *q, int stride,
     }
 }
 
-/* The last queries of a prompt that is dealt out as work -> all ranks */
-static int share_queries(struct attention *a, int l)
-{
-    const size_t row = cb_attention_row(a);
-    const int w = window_of(a, l), n = min_int(w, a->bank->n_feed);
-    const int feed = a->bank->n_feed - n, first = a->bank->n_seen + feed;
-    struct choice *c = choice_of(a, l);
-    float *q;
-    int err, own = 0;
-
-    if (!cb_context_split_works(a))
-        return CB_OK;
-    if (!(q = cb_calloc((size_t)n * row, sizeof *q)))
-        return CB_ENOMEM;
-    for (int i = 0; i < n; i++)
-        if (cb_context_split_computes(a, feed + i))
-            memcpy(q + (size_t)own++ * row, c->q + (size_t)((first + i) % w) * row,
-                   row * sizeof *q);
-    err = cb_context_split_last_rows(a, q, row, n);
-    for (int i = 0; !err && i < n; i++)
-        memcpy(c->q + (size_t)((first + i) % w) * row, q + (size_t)i * row, row * sizeof *q);
-    free(q);
-    return err;
-}
-
 /* ---- scores ---- */
 
-/* The end of the slots that this rank has of those that the layer chooses from */
+/* This rank's slots end here, of those that the layer chooses from; and their number */
 static int end_own(const struct attention *a, int l)
 {
     return cb_context_split_own(a, l, choice_of(a, l)->cand);
 }
 
-/* Their number */
 static int n_own(const struct attention *a, int l)
 {
     return end_own(a, l) - choice_of(a, l)->from;
@@ -522,7 +495,7 @@ static int attended(struct attention *a, const struct chunk *c, const float *lse
 
 static int settle_window(struct attention *a, int l)
 {
-    return a->bank->decoding ? CB_OK : share_queries(a, l);
+    return cb_context_split_last_of(a, choice_of(a, l)->q, cb_attention_row(a), window_of(a, l));
 }
 
 const int32_t *cb_chooser_slots(const struct attention *a, int l, int *n)
