@@ -263,6 +263,68 @@ START_TEST(damaged_in_a_folder)
 }
 END_TEST
 
+/* Feeds 3 tokens as a draft of which the first one stays. */
+static void draft(cb_session *s, int at)
+{
+    const int32_t token[] = { ids[at], 1, 2 };
+    const float *logits;
+
+    ck_assert_ok(cb_session_decode_all(s, token, 3, &logits));
+    ck_assert_ok(cb_session_truncate(s, at + 1));
+}
+
+/* The limit holds after every call, to the byte. */
+START_TEST(limits)
+{
+    enum { N = 900 };
+    uint64_t each;
+    cb_session *s;
+
+    open_recipe(_i);
+    s = session_of(m, 0, 0);
+    held(s, &each);
+    each /= 2;
+    cb_session_close(s);
+    for (int k = 0; k < 6; k++) {
+        const uint64_t limit = (uint64_t)(1 + k / 3) * each + (uint64_t)(k % 3) - 1;
+        const int most = 1 + k / 3 - (k % 3 == 0);
+        int peak = 0;
+        s = session_of(m, 0, limit);
+        for (int at = 0, n; at < N; at += n) {
+            n = at % 345 < 300 ? 60 : 1;
+            n = n < N - at ? n : N - at;
+            if (_i < N_DRAFT && n == 1 && at % GRID < GRID - 3)
+                draft(s, at);
+            else
+                feed(s, at, at + n);
+            ck_assert_uint_le(held(s, &each), limit);
+            peak = s->bank.states.n > peak ? s->bank.states.n : peak;
+            each /= 2;
+        }
+        ck_assert_int_eq(peak, most); /* and it is used */
+        cb_session_close(s);
+    }
+    close_recipe();
+}
+END_TEST
+
+/* A cut computes at most 512 tokens again, wherever it goes. */
+START_TEST(cuts_are_cheap)
+{
+    cb_session *s;
+
+    open_recipe(_i);
+    s = session_of(m, 0, 0);
+    ck_assert_ok(cb_session_prefill(s, ids, 800, NULL));
+    for (int at = 800; at < N_ID; at++)
+        ck_assert_ok(cb_session_decode(s, ids[at]));
+    for (int n = 1; n < N_ID; n++)
+        ck_assert_int_lt(n - cb_bank_checkpoint(&s->bank, n), 512);
+    cb_session_close(s);
+    close_recipe();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("checkpoints");
@@ -274,6 +336,8 @@ int main(void)
     tcase_add_loop_test(tc, saved_twice, 0, N_RECIPE);
     tcase_add_loop_test(tc, copies_share_checkpoints, 0, N_RECIPE);
     tcase_add_loop_test(tc, damaged_in_a_folder, 0, N_DRAFT);
+    tcase_add_loop_test(tc, limits, 0, N_RECIPE);
+    tcase_add_loop_test(tc, cuts_are_cheap, 0, N_RECIPE);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
