@@ -18,6 +18,7 @@
 #include "engine/in_step.h"
 #include "eval/data.h"
 #include "grammar/grammar.h"
+#include "model/model.h"
 #include "model/model_over.h"
 #include "ranked.h"
 
@@ -282,6 +283,17 @@ static int take_team(const struct opts *o, struct ranks **out)
                : CB_OK;
 }
 
+/* Says which options change nothing with this model. */
+static void note_idle_options(const struct opts *o, const struct engine *e)
+{
+    const int latent = e->model->hp.latent.rank != 0;
+
+    if (cb_opt_flag(o, ARG_EXPAND_LATENTS) && (!latent || e->team))
+        cb_log_note("--expand-latents changes nothing: %s",
+                    latent ? "it is not yet done by several processes"
+                           : "the model has no latent attention");
+}
+
 static int open_file(const struct opts *o, const char *path, int n_threads, const float *scale,
                      struct engine *e)
 {
@@ -301,6 +313,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
         TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))
         cb_log_note("--mlock: %s; 'ulimit -l' says how much may be locked", strerror(errno));
+    note_idle_options(o, e);
     e->load_s = cb_now_s() - start;
     cb_log_detail("model: %s (%s %s), loaded in %.2f s", e->path, e->info.name, e->info.quant,
                   e->load_s);
