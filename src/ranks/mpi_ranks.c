@@ -131,10 +131,10 @@ int cb_ranks_tell(struct ranks *r, int from, void *buf, size_t bytes, int idle)
     return code ? mpi_failed("tell", code) : done(r, &q, idle ? WAIT_USER : WAIT_ONE);
 }
 
-/* As long as a message with `bytes` of each rank would take more on a slower network */
+/* As long as a message of which `bytes` come to this rank would take more on a slower network */
 static void delay(const struct ranks *r, size_t bytes)
 {
-    const double s = r->delay_s + r->byte_s * (double)bytes * (r->n - 1);
+    const double s = r->delay_s + r->byte_s * (double)bytes;
     const struct timespec t = { (time_t)s, (long)((s - (double)(time_t)s) * 1e9) };
 
     if (s > 0)
@@ -153,7 +153,7 @@ int cb_ranks_share(struct ranks *r, const void *mine, size_t bytes, void *all)
     TRY(begin(r, bytes));
     code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, r->comm, &q);
     TRY(code ? mpi_failed("share", code) : done(r, &q, WAIT_ALL));
-    delay(r, bytes);
+    delay(r, bytes * (size_t)(r->n - 1));
     return CB_OK;
 }
 
@@ -184,6 +184,7 @@ int cb_ranks_receive(struct ranks *r, int from, void *buf, size_t bytes)
             return cb_fail(CB_EIO, "ranks: a message from rank %d failed", from);
         TRY(done(r, &q, WAIT_PEER));
     }
+    delay(r, bytes);
     return CB_OK;
 }
 
