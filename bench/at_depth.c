@@ -3,13 +3,17 @@
  * never computed: the stores and a selector's keys are filled with random rows. For layers as wide
  * as a large model's, whose prompt would take hours.
  *
- * usage: bench/at_depth MODEL THREADS POLICY TOKENS...
+ * usage: bench/at_depth [--decode] MODEL THREADS POLICY TOKENS...
+ * --decode leaves the prompts out.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #include "attention/attend.h"
+#include "bank/pages.h"
+#include "bank/store.h"
 #include "bank/store_areas.h"
 #include "bank/store_rows.h"
 #include "base/clock.h"
@@ -67,6 +71,16 @@ static int fill_layer(struct cb_session *s, int l, int from, int n, float *x)
     return CB_OK;
 }
 
+/* As after a prompt */
+static void huge_pages(struct cb_session *s, int l)
+{
+    struct area area[MOST_AREAS];
+
+    cb_store_huge_pages(&s->bank.store[l]);
+    for (int i = cb_attention_areas(&s->attention, l, area) - 1; i >= 0; i--)
+        cb_pages_collapse(area[i].at, (uint8_t *)area[i].at + area[i].bytes);
+}
+
 static int fill(struct cb_session *s, int n)
 {
     const struct hparams *hp = &s->model->hp;
@@ -80,9 +94,11 @@ static int fill(struct cb_session *s, int n)
         s->decoded[i] = 0;
     }
     s->bank.n_seen = s->bank.prompt_end = n;
-    for (int l = 0; l < hp->n_layer; l++)
+    for (int l = 0; !err && l < hp->n_layer; l++) {
         for (int i = from; !err && i < n; i += STEP)
             err = fill_layer(s, l, i, n - i < STEP ? n - i : STEP, x);
+        huge_pages(s, l);
+    }
     free(x);
     return err;
 }
@@ -117,9 +133,9 @@ static int time_prompt(struct cb_session *s, int alike, double *best)
     return CB_OK;
 }
 
-static int time_tokens(struct cb_session *s, const char *policy, int n)
+static int time_tokens(struct cb_session *s, const char *policy, int n, int prompts)
 {
-    double wall[ROUNDS], cpu[ROUNDS], prompt[2];
+    double wall[ROUNDS], cpu[ROUNDS], prompt[2] = { 0 };
     struct cb_memory m;
 
     for (int i = -1; i < ROUNDS; i++) { /* the first one only warms up */
@@ -133,7 +149,7 @@ static int time_tokens(struct cb_session *s, const char *policy, int n)
     qsort(wall, ROUNDS, sizeof *wall, by_size);
     qsort(cpu, ROUNDS, sizeof *cpu, by_size);
     cb_session_memory(s, &m);
-    for (int alike = 0; alike < 2; alike++)
+    for (int alike = 0; prompts && alike < 2; alike++)
         TRY(time_prompt(s, alike, &prompt[alike]));
     printf("| %s | %d | %.1f | %.1f | %.1f | %.2f | %.2f | %.2f |\n", policy, n, 1e3 * wall[0],
            1e3 * wall[ROUNDS / 2], 1e3 * cpu[0], (double)m.kv_read_bytes_per_token / 1e6, prompt[0],
@@ -141,7 +157,7 @@ static int time_tokens(struct cb_session *s, const char *policy, int n)
     return CB_OK;
 }
 
-static int run(cb_model *m, const char *policy, int n, char **depth)
+static int run(cb_model *m, const char *policy, int n, char **depth, int prompts)
 {
     const int most = number(depth[n - 1]);
     const struct cb_session_params p = { .n_ctx = most + n * (ROUNDS + 1 + 4 * PROMPT),
@@ -151,7 +167,7 @@ static int run(cb_model *m, const char *policy, int n, char **depth)
     TRY(cb_session_open(m, &p, &s));
     for (int i = 0; i < n; i++) {
         TRY(fill(s, number(depth[i])));
-        TRY(time_tokens(s, policy, number(depth[i])));
+        TRY(time_tokens(s, policy, number(depth[i]), prompts));
     }
     cb_session_close(s);
     return CB_OK;
@@ -160,16 +176,19 @@ static int run(cb_model *m, const char *policy, int n, char **depth)
 int main(int argc, char **argv)
 {
     cb_model *m;
+    const int decode = argc > 1 && !strcmp(argv[1], "--decode");
 
+    argc -= decode;
+    argv += decode;
     if (argc < 5) {
-        fprintf(stderr, "usage: at_depth MODEL THREADS POLICY TOKENS...\n");
+        fprintf(stderr, "usage: at_depth [--decode] MODEL THREADS POLICY TOKENS...\n");
         return 2;
     }
     const struct cb_model_params p = { .n_threads = number(argv[2]) };
     printf("| policy | tokens before | ms, best | ms, median | CPU ms, best | MB read | prompt, "
            "CPU s | of one token, CPU s |\n"
            "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
-    if (cb_model_open(argv[1], &p, &m) || run(m, argv[3], argc - 4, argv + 4)) {
+    if (cb_model_open(argv[1], &p, &m) || run(m, argv[3], argc - 4, argv + 4, !decode)) {
         fprintf(stderr, "at_depth: %s\n", cb_error());
         return 1;
     }

@@ -170,10 +170,22 @@ static void note(const struct attention *a, int l, int n)
     cb_bank_note_beside(a->bank, l, cb_index_held_bytes(a, l, n));
 }
 
+/* What a prompt has filled of the keys' 2 MiB pages becomes huge pages: a scan reads them all. */
+static void collapse(const struct index_keys *x, const struct attention *a, int n)
+{
+    const size_t page = cb_pages_head(1 << 21), had = cb_index_keys_whole(x, a->bank->n_seen);
+
+    if (!a->bank->small_pages && !a->cold_pages)
+        cb_pages_collapse(x->at + had / page * page, x->at + cb_index_keys_whole(x, n));
+}
+
 int cb_index_stored(struct attention *a, const struct chunk *c)
 {
-    cb_index_keys_put(cb_index_set(cb_reader_state(a, c->l), c->l, 0), a->dev, c->index.k,
-                      c->index.stride, c->n, c->pos0);
+    const struct index_keys *x = cb_index_set(cb_reader_state(a, c->l), c->l, 0);
+
+    cb_index_keys_put(x, a->dev, c->index.k, c->index.stride, c->n, c->pos0);
+    if (!a->bank->decoding && c->pos0 + c->n == c->pos_end)
+        collapse(x, a, c->pos_end);
     note(a, c->l, c->pos0 + c->n);
     return CB_OK;
 }
