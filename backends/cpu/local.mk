@@ -3,7 +3,7 @@ libcore_la_SOURCES += \
 	backends/cpu/attention/attn_i16.h \
 	backends/cpu/attention/attn_tile.c backends/cpu/attention/attn_tile.h \
 	backends/cpu/attention/block_mass.c \
-	backends/cpu/attention/index_cascade.c \
+	backends/cpu/attention/index_cascade.c backends/cpu/attention/index_line.c \
 	backends/cpu/attention/index_scan.c backends/cpu/attention/index_scan.h \
 	backends/cpu/attention/kivi_block.c backends/cpu/attention/kivi_block.h \
 	backends/cpu/attention/line_sums.c \

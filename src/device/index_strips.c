@@ -109,7 +109,7 @@ size_t cb_index_scan_bytes(void *mem, int n_tok, int n_head, int hd, int n, int 
                            struct index_scan_work *w)
 {
     const size_t query = (size_t)n_tok * cb_strip_query_bytes(n_head, hd);
-    const size_t own = query + 64 * (size_t)n_tok, rows = (size_t)n_tok * STRIP_STAGES;
+    const size_t own = query + STRIP_OWN * (size_t)n_tok, rows = (size_t)n_tok * STRIP_STAGES;
     const int every = k / 256 > 2 ? k / 256 : 2;
     const int n_sample = ((n - 1) / STRIP_BLOCK / every + 1) * STRIP_SAMPLE;
     const size_t sample = own + round64(rows * (size_t)n_sample * sizeof *w->sample);
@@ -121,15 +121,15 @@ size_t cb_index_scan_bytes(void *mem, int n_tok, int n_head, int hd, int n, int 
     return sample + round64((size_t)n_sample * sizeof *w->best);
 }
 
-/* A head's codes of four numbers lie `STRIP_HEADS` quads apart. Returns its step. */
-static float put_head(const float *q, int hd, int8_t *code, int32_t *start)
+float cb_strip_codes(const float *x, int hd, int apart, int32_t *code, int32_t *start)
 {
-    const float step = largest(q, hd) / MOST, inv = step > 0 ? 1 / step : 0;
+    const float step = largest(x, hd) / MOST, inv = step > 0 ? 1 / step : 0;
+    int8_t *to = (int8_t *)code;
     int sum = 0;
 
     for (int c = 0; c < hd; c++) {
-        const int v = whole(q[c] * inv, MOST);
-        code[c / 4 * STRIP_HEADS * 4 + c % 4] = (int8_t)v;
+        const int v = whole(x[c] * inv, MOST);
+        to[c / 4 * apart * 4 + c % 4] = (int8_t)v;
         sum += v;
     }
     *start = -128 * sum;
@@ -169,7 +169,7 @@ void cb_strip_query(const float *q, const float *weight, int n_head, int hd, voi
     for (int i = 0; i < n_head; i++) {
         const int h = order[i];
         int32_t *to = code + (size_t)(i / STRIP_HEADS * quads * STRIP_HEADS + i % STRIP_HEADS);
-        w[i] = put_head(q + (size_t)h * (size_t)hd, hd, (int8_t *)to, &start[i]) *
+        w[i] = cb_strip_codes(q + (size_t)h * (size_t)hd, hd, STRIP_HEADS, to, &start[i]) *
                (weight ? weight[h] : 1);
     }
     *out = (struct strip_query){ quads, n / STRIP_HEADS, code, start, w };

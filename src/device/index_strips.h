@@ -19,7 +19,8 @@ enum {
     STRIP_KEYS = 16,   /* of a strip */
     STRIP_HEADS = 8,   /* index heads of a tile */
     STRIP_SAMPLE = 32,
-    STRIP_STAGES = 3,
+    STRIP_STAGES = 4,
+    STRIP_OWN = 512, /* bytes of a query that are the device's */
 };
 
 static inline int cb_strip_pad(int hd)
@@ -69,7 +70,7 @@ size_t cb_strip_query_bytes(int n_head, int hd); /* a multiple of 64 */
 /* Work space of struct index_scan, after its queries. Devices may sample keys: STRIP_SAMPLE of each
  * `every`-th block, for a choice of k some 64 of the best. */
 struct index_scan_work {
-    void *own; /* [n_tok] 64 bytes, the device's */
+    void *own; /* [n_tok] STRIP_OWN bytes */
     int every, n_sample;
     float *sample; /* [n_tok][STRIP_STAGES][n_sample] */
     int32_t *best; /* [n_sample] */
@@ -79,6 +80,9 @@ struct index_scan_work {
  * may be NULL. Less than for any smaller k */
 size_t cb_index_scan_bytes(void *mem, int n_tok, int n_head, int hd, int n, int k,
                            struct index_scan_work *w);
+/* x[hd] in codes, `apart` quads from four to the next; *start: -128 times their sum. Returns the
+ * step. */
+float cb_strip_codes(const float *x, int hd, int apart, int32_t *code, int32_t *start);
 /* q[n_head][hd], weight[n_head] (NULL: 1) -> *out, which lies in mem */
 void cb_strip_query(const float *q, const float *weight, int n_head, int hd, void *mem,
                     struct strip_query *out);

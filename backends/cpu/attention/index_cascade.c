@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* index_cascade.c - scores of those of a trained selector's keys that can be among the k best, for
- * less than the products of all keys with all heads. The heads that weigh most come first: what
- * they give a key tells how far it can get with the others. Keys that stay below a floor get no
- * further. Those that do are packed into strips again, and meet the next heads.
+ * less than the products of all keys with all heads. All keys meet one vector that stands for all
+ * heads (index_line.c). Then the heads come that weigh most, while another vector stands for the
+ * others: this tells how far a key can get. Keys that stay below a floor get no further. Those that
+ * do are packed into strips again, and meet the next heads.
  *
  * The floors come from a sample: 32 keys of every n-th block meet all heads. Those of them that are
- * among the best show what the best had after the first heads: the floor is 3.3 standard deviations
- * below their mean, or their least. The sample depends on the query and its keys alone, so a query
- * gets the same scores beside any others and on any number of threads. */
+ * among the best show what the best had at each stage: the floor is 3.5 standard deviations below
+ * their mean, or their least. The sample depends on the query and its keys alone, so a query gets
+ * the same scores beside any others and on any number of threads. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -28,9 +29,12 @@ enum {
 
 /* A query's */
 struct floors {
-    float at[STRIP_STAGES - 1]; /* a key whose sum is below at[g] after stage g is left out */
+    float at[STRIP_STAGES - 1]; /* a key that is below at[g] after stage g is left out */
     atomic_int n;               /* keys that met all heads */
+    struct strip_line line[STRIP_STAGES - 1]; /* of the heads after stage g */
 };
+
+_Static_assert(sizeof(struct floors) <= STRIP_OWN, "the work space of a query");
 
 struct job {
     struct device *d;
@@ -61,10 +65,10 @@ static int any_cascades(const struct index_scan *s)
     return any;
 }
 
-/* Tiles that have been summed after stage i */
+/* Tiles that have been summed after stage i: none, a quarter, half of them, all */
 static int end_of(const struct strip_query *q, int i)
 {
-    return i < STRIP_STAGES ? q->n_tile >> (STRIP_STAGES - 1 - i) : q->n_tile;
+    return i ? q->n_tile >> (STRIP_STAGES - 1 - i) : 0;
 }
 
 static int begin_of(const struct strip_query *q, int i)
@@ -95,13 +99,16 @@ static void sample_block(const struct job *job, int i)
 
     for (int t = 0; t < s->n_tok; t++) {
         const struct strip_query q = cb_index_query(s, t);
-        float sum[STRIP_SAMPLE] = { 0 };
-        for (int g = 0; g < STRIP_STAGES; g++) {
+        const struct strip_line *line = job->floors[t].line;
+        float sum[STRIP_SAMPLE] = { 0 }, all[STRIP_SAMPLE];
+        for (int g = 0; cascades(s, t) && g < STRIP_STAGES; g++) {
             float *y = job->w.sample + (size_t)(t * STRIP_STAGES + g) * (size_t)job->w.n_sample +
                        (size_t)i * STRIP_SAMPLE;
             job->k->add(&q, begin_of(&q, g), end_of(&q, g), &x, sum);
+            if (g < STRIP_STAGES - 1)
+                job->k->line(&line[g], q.quads, &x, sum, all);
             for (int j = 0; j < STRIP_SAMPLE; j++)
-                y[j] = sum[j] * step[j];
+                y[j] = (g < STRIP_STAGES - 1 ? all[j] : sum[j]) * step[j];
         }
     }
 }
@@ -139,7 +146,7 @@ static float floor_of(const float *y, const int32_t *best, int m)
         least = x < least ? x : least;
     }
     mean = sum / m;
-    return fminf(least, (float)(mean - 3.3 * sqrt(fmax(0, squares / m - mean * mean))));
+    return fminf(least, (float)(mean - 3.5 * sqrt(fmax(0, squares / m - mean * mean))));
 }
 
 static void set_floors(const struct job *job, int t)
@@ -174,18 +181,20 @@ struct pass {
     const struct floors *floors;
     struct strip_query q;
     float *out;
-    int n, n_out; /* keys that the query sees, and those of them that met all heads */
+    int n, n_out;            /* keys that the query sees, and those of them that met all heads */
+    float none[STRIP_BLOCK]; /* 0 */
     struct held held[STRIP_STAGES - 1];
 };
 
 static void go_on(struct pass *x, int stage);
 
-/* A strip's keys at[], with these sums, continue to a stage if they reach its floor. */
+/* A strip's keys at[] with these sums continue to a stage if what they are guessed to get, `all`,
+ * reaches its floor. */
 static void hold(struct pass *x, int stage, const struct strips *strip, const int32_t *at,
-                 const float *sum, const float *step)
+                 const float *sum, const float *all, const float *step)
 {
     struct held *h = &x->held[stage - 1];
-    const unsigned keys = x->k->above(sum, step, x->floors->at[stage - 1]);
+    const unsigned keys = x->k->above(all, step, x->floors->at[stage - 1]);
 
     if (!keys)
         return;
@@ -214,7 +223,8 @@ static void go_on(struct pass *x, int stage)
 {
     struct held *h = &x->held[stage - 1];
     const int n = h->n, pairs = (n + 2 * STRIP_KEYS - 1) / (2 * STRIP_KEYS);
-    struct strips y = { h->key[0], sizeof h->key[0], STRIP_KEYS * 4, 2 * pairs };
+    struct strips y = { h->key[0], sizeof h->key[0], STRIP_KEYS * 4, 2 * pairs, 0 };
+    float all[ROW];
 
     x->k->add(&x->q, begin_of(&x->q, stage), end_of(&x->q, stage), &y, h->sum);
     end_strip(h);
@@ -226,8 +236,9 @@ static void go_on(struct pass *x, int stage)
         }
         return;
     }
+    x->k->line(&x->floors->line[stage], x->q.quads, &y, h->sum, all);
     for (int j = 0; j < n; j += STRIP_KEYS, y.at += STRIP_KEYS * 4)
-        hold(x, stage + 1, &y, h->at + j, h->sum + j, h->step + j);
+        hold(x, stage + 1, &y, h->at + j, h->sum + j, all + j, h->step + j);
 }
 
 static void first_stage(struct pass *x, const struct index_scan *s, int b)
@@ -235,18 +246,19 @@ static void first_stage(struct pass *x, const struct index_scan *s, int b)
     const char *block = block_at(s, b);
     const float *step = cb_strip_steps(s->hd, block);
     struct strips y = cb_index_strips(s->hd, block, STRIP_BLOCK / STRIP_KEYS);
-    float sum[STRIP_BLOCK] = { 0 };
+    float all[STRIP_BLOCK];
     int32_t at[STRIP_KEYS];
 
-    x->k->add(&x->q, 0, end_of(&x->q, 0), &y, sum);
+    y.ahead = cb_strip_bytes(s->hd); /* the next block's */
+    x->k->line(&x->floors->line[0], x->q.quads, &y, x->none, all);
     for (int j = 0; j < STRIP_BLOCK; j++)
         x->out[b * STRIP_BLOCK + j] = -INFINITY;
     for (int j = max_int(0, x->n - b * STRIP_BLOCK); j < STRIP_BLOCK; j++)
-        sum[j] = NAN; /* not seen: no floor is reached */
+        all[j] = NAN; /* not seen: no floor is reached */
     for (int j = 0; j < STRIP_BLOCK; j += STRIP_KEYS, y.at += y.next) {
         for (int i = 0; i < STRIP_KEYS; i++)
             at[i] = b * STRIP_BLOCK + j + i;
-        hold(x, 1, &y, at, sum + j, step + j);
+        hold(x, 1, &y, at, x->none, all + j, step + j);
     }
 }
 
@@ -276,30 +288,50 @@ static void scan_item(void *ctx, int item, int thread)
 
 /* ---- the op ---- */
 
-static void scan_best(struct device *d, const struct index_scan *s)
+static void open_item(void *ctx, int t, int thread)
 {
-    struct job job = { .d = d, .k = cb_cpu_vec(d)->index, .s = s };
+    const struct job *job = ctx;
+    struct strip_query q;
+    int from[STRIP_STAGES - 1];
 
-    cb_index_scan_bytes(s->work, s->n_tok, s->n_head, s->hd, s->n, s->k, &job.w);
-    job.floors = job.w.own;
-    cb_par_for(d->par, (job.w.n_sample / STRIP_SAMPLE - 1) / GROUP + 1, sample_item, &job);
+    (void)thread;
+    cb_index_open_query(job->s, t, &q);
+    memset(job->floors[t].line, 0, sizeof job->floors[t].line);
+    if (!cascades(job->s, t))
+        return;
+    for (int g = 0; g < STRIP_STAGES - 1; g++)
+        from[g] = end_of(&q, g);
+    cb_index_lines(job->k, job->s, &q, seen_by(job->s, t), from, STRIP_STAGES - 1,
+                   job->floors[t].line);
+}
+
+static void scan_best(struct job *job)
+{
+    const struct index_scan *s = job->s;
+    struct par *par = job->d->par;
+
+    cb_par_for(par, (job->w.n_sample / STRIP_SAMPLE - 1) / GROUP + 1, sample_item, job);
     for (int t = 0; t < s->n_tok; t++) {
-        atomic_init(&job.floors[t].n, 0);
-        set_floors(&job, t);
+        atomic_init(&job->floors[t].n, 0);
+        set_floors(job, t);
     }
-    cb_par_for(d->par, (s->n - 1) / STRIP_BLOCK / RUN + 1, scan_item, &job);
+    cb_par_for(par, (s->n - 1) / STRIP_BLOCK / RUN + 1, scan_item, job);
     for (int t = 0; t < s->n_tok; t++)
-        if (atomic_load(&job.floors[t].n) < min_int(s->k, seen_by(s, t)))
-            cb_index_scan_all(d, s, t, 1); /* the sample was not like the others */
+        if (atomic_load(&job->floors[t].n) < min_int(s->k, seen_by(s, t)))
+            cb_index_scan_all(job->d, s, t, 1); /* the sample was not like the others */
 }
 
 void cb_cpu_index_scan(struct device *d, const struct index_scan *s)
 {
+    struct job job = { .d = d, .k = cb_cpu_vec(d)->index, .s = s };
+
     if (s->n < 1)
         return;
-    cb_index_open_queries(s);
+    cb_index_scan_bytes(s->work, s->n_tok, s->n_head, s->hd, s->n, s->k, &job.w);
+    job.floors = job.w.own;
+    cb_par_for(d->par, s->n_tok, open_item, &job);
     if (any_cascades(s))
-        scan_best(d, s);
+        scan_best(&job);
     else
         cb_index_scan_all(d, s, 0, s->n_tok);
 }

@@ -40,6 +40,20 @@ static void add_plain(const struct strip_query *q, int from, int to, const struc
             add_head(q, h, x->at + (size_t)i * x->next, x->line, sum + i * STRIP_KEYS);
 }
 
+static void line_plain(const struct strip_line *q, int quads, const struct strips *x,
+                       const float *sum, float *y)
+{
+    const int8_t *code = (const int8_t *)q->code;
+
+    for (int i = 0; i < x->n * STRIP_KEYS; i++) {
+        const char *at = x->at + (size_t)(i / STRIP_KEYS) * x->next + i % STRIP_KEYS * 4;
+        int dot = q->start;
+        for (int c = 0; c < 4 * quads; c++)
+            dot += code[c] * ((const uint8_t *)at)[(size_t)(c / 4) * x->line + (size_t)(c % 4)];
+        y[i] = sum[i] + (q->bias + q->weight * (float)dot);
+    }
+}
+
 static unsigned above_plain(const float *sum, const float *step, float floor)
 {
     unsigned keys = 0;
@@ -59,7 +73,8 @@ void cb_index_pack_plain(const struct strips *x, int quads, unsigned keys, char 
         }
 }
 
-const struct kern_index cb_index_kern_plain = { add_plain, above_plain, cb_index_pack_plain };
+const struct kern_index cb_index_kern_plain = { line_plain, add_plain, above_plain,
+                                                cb_index_pack_plain };
 
 /* ---- on all threads ---- */
 
@@ -69,14 +84,12 @@ struct job {
     int first, n; /* queries */
 };
 
-void cb_index_open_queries(const struct index_scan *s)
+void cb_index_open_query(const struct index_scan *s, int i, struct strip_query *q)
 {
-    for (int i = 0; i < s->n_tok; i++) {
-        const size_t row = (size_t)i * (size_t)s->stride;
-        struct strip_query q;
-        cb_strip_query(s->q + row, s->weight ? s->weight + row : NULL, s->n_head, s->hd,
-                       (char *)s->work + (size_t)i * cb_strip_query_bytes(s->n_head, s->hd), &q);
-    }
+    const size_t row = (size_t)i * (size_t)s->stride;
+
+    cb_strip_query(s->q + row, s->weight ? s->weight + row : NULL, s->n_head, s->hd,
+                   (char *)s->work + (size_t)i * cb_strip_query_bytes(s->n_head, s->hd), q);
 }
 
 /* The query as cb_strip_query() left it in its part of the work space */

@@ -53,6 +53,32 @@ INLINE __m256 add_tile(const int32_t *q, int quads, const int32_t *start, const 
     return sum;
 }
 
+/* Two strips at once hide the latency of their sums. */
+static void line(const struct strip_line *q, int quads, const struct strips *x, const float *sum,
+                 float *y)
+{
+    for (int i = 0; i < x->n; i += 2, sum += 2 * STRIP_KEYS, y += 2 * STRIP_KEYS) {
+        const char *key = x->at + (size_t)i * x->next;
+        __m256i acc[4];
+        UNROLL
+        for (int j = 0; j < 4; j++)
+            acc[j] = _mm256_set1_epi32(q->start);
+        for (int c = 0; c < quads; c++, key += x->line)
+            UNROLL
+        for (int j = 0; j < 4; j++) {
+            const char *at = key + (size_t)(j / 2) * x->next + j % 2 * KEYS * 4;
+            _mm_prefetch(at + x->ahead, _MM_HINT_T0);
+            acc[j] = add_quads(acc[j], _mm256_loadu_si256((const void *)at), q->code[c]);
+        }
+        UNROLL
+        for (int j = 0; j < 4; j++) {
+            const __m256 z = _mm256_fmadd_ps(_mm256_set1_ps(q->weight), _mm256_cvtepi32_ps(acc[j]),
+                                             _mm256_set1_ps(q->bias));
+            _mm256_storeu_ps(y + j * KEYS, _mm256_add_ps(_mm256_loadu_ps(sum + j * KEYS), z));
+        }
+    }
+}
+
 static void add(const struct strip_query *q, int from, int to, const struct strips *x, float *sum)
 {
     for (int i = 0; i < x->n * STRIP_KEYS; i += KEYS) {
@@ -77,4 +103,4 @@ static unsigned above(const float *sum, const float *step, float floor)
     return keys;
 }
 
-const struct kern_index DOT_NAME(cb_index_kern_) = { add, above, cb_index_pack_plain };
+const struct kern_index DOT_NAME(cb_index_kern_) = { line, add, above, cb_index_pack_plain };

@@ -54,6 +54,44 @@ INLINE void add_tile(const int32_t *q, int quads, const int32_t *start, const fl
         }
 }
 
+/* n strips at once hide the latency of their sums. */
+INLINE void line_strips(const struct strip_line *q, int quads, const char *key,
+                        const struct strips *x, int n, const float *sum, float *y)
+{
+    __m512i acc[4];
+
+    UNROLL
+    for (int i = 0; i < n; i++)
+        acc[i] = _mm512_set1_epi32(q->start);
+    for (int c = 0; c < quads; c++, key += x->line)
+        UNROLL
+    for (int i = 0; i < n; i++) {
+        const char *at = key + (size_t)i * x->next;
+        _mm_prefetch(at + x->ahead, _MM_HINT_T0);
+        add_quads(&acc[i], _mm512_loadu_si512(at), q->code + c);
+    }
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        const __m512 z = _mm512_fmadd_ps(_mm512_set1_ps(q->weight), _mm512_cvtepi32_ps(acc[i]),
+                                         _mm512_set1_ps(q->bias));
+        _mm512_storeu_ps(y + i * STRIP_KEYS,
+                         _mm512_add_ps(_mm512_loadu_ps(sum + i * STRIP_KEYS), z));
+    }
+}
+
+static void line(const struct strip_line *q, int quads, const struct strips *x, const float *sum,
+                 float *y)
+{
+    int i = 0;
+
+    for (; i + 4 <= x->n; i += 4)
+        line_strips(q, quads, x->at + (size_t)i * x->next, x, 4, sum + i * STRIP_KEYS,
+                    y + i * STRIP_KEYS);
+    for (; i < x->n; i += PAIR)
+        line_strips(q, quads, x->at + (size_t)i * x->next, x, PAIR, sum + i * STRIP_KEYS,
+                    y + i * STRIP_KEYS);
+}
+
 static void add(const struct strip_query *q, int from, int to, const struct strips *x, float *sum)
 {
     const char *key = x->at;
@@ -84,4 +122,4 @@ static void pack(const struct strips *x, int quads, unsigned keys, char *to, siz
                             _mm512_maskz_compress_epi32((__mmask16)keys, _mm512_loadu_si512(key)));
 }
 
-const struct kern_index DOT_NAME(cb_index_kern_) = { add, above, pack };
+const struct kern_index DOT_NAME(cb_index_kern_) = { line, add, above, pack };

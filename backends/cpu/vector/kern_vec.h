@@ -161,9 +161,20 @@ struct strips {
     const char *at;
     size_t line, next; /* bytes from one strip to the next */
     int n;             /* even, but for pack() */
+    size_t ahead;      /* line() prefetches what lies these bytes later */
+};
+
+/* A vector that meets keys in place of several heads: bias + weight * (start + code . key) */
+struct strip_line {
+    int32_t code[32]; /* [quads], of at most 128 numbers */
+    int32_t start;
+    float weight, bias;
 };
 
 struct kern_index {
+    /* sum[n][STRIP_KEYS] and what the line gives each key -> y */
+    void (*line)(const struct strip_line *q, int quads, const struct strips *x, const float *sum,
+                 float *y);
     /* The sums over the heads of tiles from..to-1 of a query are added to sum[n][STRIP_KEYS]. */
     void (*add)(const struct strip_query *q, int from, int to, const struct strips *x, float *sum);
     /* The keys of a strip, a bit each, whose sum * step is not below the floor */
