@@ -1,24 +1,44 @@
 /* SPDX-License-Identifier: MIT */
 /* panels.c - products of many tokens: a thread unpacks some rows of weights into panels, which stay
  * in L2 while the tiles of activations stream by. And how results are stored. */
+#include <string.h>
+
 #include "pass.h"
 
 /* ---- store ---- */
 
 /* y[n] = [y +] out [+ bias] */
-static inline void store_row(float *restrict y, const float *restrict out, const float *bias,
-                             int add, int n)
+static inline void store_row(float *restrict y, const float *restrict out,
+                             const float *restrict bias, int add, int n)
 {
-    float sum[MM_ROWS];
+    if (bias && add)
+        for (int r = 0; r < n; r++)
+            y[r] = out[r] + bias[r] + y[r];
+    else if (bias)
+        for (int r = 0; r < n; r++)
+            y[r] = out[r] + bias[r];
+    else if (add)
+        for (int r = 0; r < n; r++)
+            y[r] = out[r] + y[r];
+    else
+        memcpy(y, out, (size_t)n * sizeof *y);
+}
 
-    for (int r = 0; r < n; r++)
-        sum[r] = out[r];
-    for (int r = 0; bias && r < n; r++)
-        sum[r] += bias[r];
-    for (int r = 0; add && r < n; r++)
-        sum[r] += y[r];
-    for (int r = 0; r < n; r++)
-        y[r] = sum[r];
+/* Where token i of a tile has its results from row `row` on */
+static float *place_of(const struct pass *p, const struct mm *mm, int tile, int i, int row)
+{
+    return mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride + row;
+}
+
+/* Prefetches what cb_pass_store() will write, so that its stores do not wait while a panel's
+ * products could hide that. */
+static void ask_for_place(const struct pass *p, const struct mm *mm, int tile, int row, int rows)
+{
+    const int n = min_int(rows, mm->w->n_out - row);
+
+    for (int i = 0; i < pass_tile_width(p, tile); i++)
+        for (int r = 0; r < n; r += MM_ROWS)
+            __builtin_prefetch(place_of(p, mm, tile, i, row + r), 1);
 }
 
 void cb_pass_store(const struct pass *p, const struct mm *mm, int tile, int row, int rows,
@@ -27,13 +47,13 @@ void cb_pass_store(const struct pass *p, const struct mm *mm, int tile, int row,
     const int n = min_int(rows, mm->w->n_out - row);
 
     for (int i = 0; i < pass_tile_width(p, tile); i++) {
-        float *y = mm->y + (size_t)(p->tok0 + tile * p->tile + i) * (size_t)mm->y_stride;
-        for (int r = row; r < row + n; r += MM_ROWS) {
-            const float *bias = mm->bias ? mm->bias + r : NULL, *o = out + i * rows + r - row;
-            if (r + MM_ROWS <= row + n) /* constant count, for the vectoriser */
+        float *y = place_of(p, mm, tile, i, row);
+        for (int r = 0; r < n; r += MM_ROWS) {
+            const float *bias = mm->bias ? mm->bias + row + r : NULL, *o = out + i * rows + r;
+            if (r + MM_ROWS <= n) /* constant count, for the vectoriser */
                 store_row(y + r, o, bias, mm->add, MM_ROWS);
             else
-                store_row(y + r, o, bias, mm->add, row + n - r);
+                store_row(y + r, o, bias, mm->add, n - r);
         }
     }
 }
@@ -110,6 +130,8 @@ void cb_pass_panel_rows(const struct pass *p, const struct mm *mm, int g0, int g
         for (n = 0; n < run && t + n < t1; n++)
             n_tok += pass_tile_width(p, t + n);
         for (int g = g0, i = 0; g < g1; g += step, i++) {
+            if (!p->many)
+                ask_for_place(p, mm, t, g * MM_ROWS, rows);
             multiply(p, w, panels + (size_t)i * one, x, n_tok, out);
             if (p->up) {
                 multiply(p, p->up, ups + (size_t)i * up_one, x, n_tok, up);
