@@ -443,11 +443,13 @@ libserve_la_SOURCES = \
 	src/serve/reply.c src/serve/reply.h \
 	src/serve/routes.c \
 	src/serve/scheduler.h \
-	src/serve/scheduler_clients.c src/serve/scheduler_rounds.c src/serve/scheduler_state.h \
+	src/serve/scheduler_admission.c src/serve/scheduler_clients.c \
+	src/serve/scheduler_rounds.c src/serve/scheduler_state.h \
 	src/serve/serve.h \
 	src/serve/session_pool.c src/serve/session_pool.h \
 	src/serve/token_history.c src/serve/token_history.h \
-	src/serve/completion.c src/serve/completion.h
+	src/serve/choice.c \
+	src/serve/completion.c src/serve/completion.h src/serve/completion_figures.c
 nodist_libserve_la_SOURCES = src/serve/page_texts.h
 
 # What browsers and tools are given, as strings
@@ -462,7 +464,7 @@ BUILT_SOURCES += src/serve/page_texts.h
 CLEANFILES += src/serve/page_texts.h
 EXTRA_DIST += $(serve_texts)
 if HAVE_MICROHTTPD
-libserve_la_SOURCES += src/serve/http.c
+libserve_la_SOURCES += src/serve/http.c src/serve/http_access.c src/serve/http_access.h
 else
 libserve_la_SOURCES += src/serve/http_none.c
 endif

@@ -3,7 +3,6 @@
  * dialect. */
 #include "completion.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,176 +145,7 @@ void cb_completion_free(struct completion *t)
     free(t);
 }
 
-/* ---- what the model writes ---- */
-
-static void on_text(void *arg, const char *s, size_t n)
-{
-    struct choice *c = arg;
-
-    cb_buf_add(&c->text, s, n);
-    if (c->out && c->turn->d->text)
-        c->turn->d->text(c, s, n);
-}
-
-static void on_thought(void *arg, const char *s, size_t n)
-{
-    struct choice *c = arg;
-
-    cb_buf_add(&c->thought, s, n);
-    if (c->out && c->turn->d->thought)
-        c->turn->d->thought(c, s, n);
-}
-
-static json_t *last_call(const struct choice *c)
-{
-    const size_t n = json_array_size(c->calls);
-    return n ? json_array_get(c->calls, n - 1) : NULL;
-}
-
-static void on_call(void *arg, const char *name)
-{
-    struct choice *c = arg;
-    char id[64];
-
-    c->drops = c->turn->one_call && json_array_size(c->calls) > 0;
-    if (c->drops)
-        return;
-    cb_next_id(&c->turn->names, c->turn->d->call_prefix, id, sizeof id);
-    cb_buf_clear(&c->args);
-    cb_json_add(&c->calls, json_pack("{s:s, s:o}", "id", id, "name", cb_json_str(name)));
-    if (c->calls && c->out && c->turn->d->call)
-        c->turn->d->call(c, last_call(c));
-}
-
-static void on_args(void *arg, const char *s, size_t n)
-{
-    struct choice *c = arg;
-
-    if (c->drops)
-        return;
-    cb_buf_add(&c->args, s, n);
-    if (c->calls && c->out && c->turn->d->args)
-        c->turn->d->args(c, last_call(c), s, n);
-}
-
-static void on_end_call(void *arg)
-{
-    struct choice *c = arg;
-    json_t *call = last_call(c);
-
-    if (c->drops)
-        return;
-    if (!call || json_object_set_new(call, "arguments", cb_json_text(c->args.s, c->args.n)))
-        c->args.failed = 1;
-    else if (c->out && c->turn->d->end_call)
-        c->turn->d->end_call(c, call);
-}
-
-json_t *cb_completion_token(const struct completion *t, const struct token_logprob *p)
-{
-    char byte[256];
-    int n = cb_token_bytes(t->s->m.model, p->id, 1, byte, sizeof byte);
-    json_t *bytes = json_array();
-
-    n = n < (int)sizeof byte ? n : (int)sizeof byte;
-    for (int i = 0; i < n; i++)
-        cb_json_add(&bytes, json_integer((unsigned char)byte[i]));
-    return json_pack("{s:o, s:o, s:o}", "token", cb_json_text(byte, (size_t)n), "bytes", bytes,
-                     "logprob", json_real(p->logprob < -9999 ? -9999 : (double)p->logprob));
-}
-
-static void take_logprobs(struct choice *c, const struct job_news *w)
-{
-    for (int i = 0; i < w->n_token; i++) {
-        const struct job_token *k = &w->token[i];
-        json_t *top = json_array(), *j = cb_completion_token(c->turn, &k->at);
-        for (int m = 0; m < k->n_top; m++)
-            cb_json_add(&top, cb_completion_token(c->turn, &k->top[m]));
-        cb_json_set(&j, "top_logprobs", top);
-        if (!c->logprobs)
-            c->logprobs = json_array();
-        cb_json_add(&c->logprobs, j);
-    }
-}
-
-/* The conversation and its answer as tokens, and the calls as they were written */
-static void remember(struct choice *c)
-{
-    struct completion *t = c->turn;
-    const struct job *j = c->job;
-    struct buf text = { 0 };
-    int32_t *ids;
-
-    if (json_array_size(c->calls))
-        cb_token_history_note_call(
-            t->s->transcripts,
-            json_string_value(json_object_get(json_array_get(c->calls, 0), "id")), c->all.s);
-    if (!t->text || j->end.stop >= 0 || !c->all.n)
-        return; /* after a stop text, the tokens are more than the text */
-    ids = cb_calloc((size_t)(t->order.n + j->n_out), sizeof *ids);
-    if (!ids)
-        return;
-    memcpy(ids, t->ids, (size_t)t->order.n * sizeof *ids);
-    memcpy(ids + t->order.n, j->out, (size_t)j->n_out * sizeof *ids);
-    cb_buf_text(&text, t->text);
-    cb_buf_add(&text, c->all.s, c->all.n);
-    if (!text.failed)
-        cb_token_history_note(t->s->transcripts, text.s, text.n, ids, t->order.n + j->n_out);
-    cb_buf_free(&text);
-    free(ids);
-}
-
-/* Memory for what a job has made: values for its tokens, and its text in several forms. A stream
- * needs most of it for one piece. */
-static int hold_news(struct completion *t, const struct job_news *w, int streams)
-{
-    enum { TOKEN = 1024, TEXT = 8 }; /* bytes: of a token's values, of a byte's copies */
-    const size_t text = TEXT * w->text.n;
-    size_t tokens = 0;
-
-    for (int i = 0; i < w->n_token; i++)
-        tokens += TOKEN * (size_t)(1 + w->token[i].n_top);
-    TRY(cb_exchange_hold(t->x, text + tokens));
-    if (streams)
-        t->piece += text / 2 + tokens;
-    return CB_OK;
-}
-
-void cb_completion_refuse(struct completion *t, int status)
-{
-    t->refused.status = status;
-    snprintf(t->refused.error, sizeof t->refused.error, "%s", cb_error());
-}
-
-/* Takes what is new in a job. out: of a stream, or NULL. */
-static void take_news(struct completion *t, int i, int ended, struct buf *out)
-{
-    struct choice *c = &t->choice[i];
-    const struct job_news *w = &t->group->job[i].seen;
-
-    const int rc = hold_news(t, w, out != NULL);
-
-    if (rc) {
-        cb_completion_refuse(t, rc);
-        return;
-    }
-    c->out = out;
-    take_logprobs(c, w);
-    if (w->text.n) {
-        cb_buf_add(&c->all, w->text.s, w->text.n);
-        cb_reply_push(&c->reply, w->text.s, w->text.n);
-    }
-    if (ended) {
-        c->job = &t->group->job[i];
-        t->n_ended++;
-        cb_reply_end(&c->reply);
-        if (!c->job->end.status)
-            remember(c);
-        if (out && t->d->end_choice && !c->job->end.status)
-            t->d->end_choice(c);
-    }
-    c->out = NULL;
-}
+/* ---- failures ---- */
 
 /* The first failure of the jobs that have ended, or NULL */
 static const struct job_end *failure(const struct completion *t)
@@ -361,7 +191,7 @@ static int read_piece(struct completion *t, struct buf *out)
     while (!out->n) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
-            take_news(t, i, ended, out);
+            cb_choice_take_news(t, i, ended, out);
         bad = failure(t);
         if (bad || memory_ran_out(t))
             return fail_stream(t, bad ? bad->error : "out of memory", out);
@@ -407,7 +237,7 @@ static int wait_for_all(struct completion *t)
     while (t->n_ended < t->n && !t->refused.status) {
         i = cb_scheduler_wait(t->s->scheduler, t->group, poll_s, &ended);
         if (i >= 0)
-            take_news(t, i, ended, NULL);
+            cb_choice_take_news(t, i, ended, NULL);
         if (cb_now_s() - asked < poll_s)
             continue;
         asked = cb_now_s();
@@ -503,23 +333,6 @@ int cb_completion_finish(struct completion *t, struct exchange *x)
 
 /* ---- running ---- */
 
-static int open_choices(struct completion *t)
-{
-    for (int i = 0; i < t->n; i++) {
-        struct choice *c = &t->choice[i];
-        const struct reply_sink sink = { on_text, on_thought, on_call, on_args, on_end_call, c };
-        *c = (struct choice){ .turn = t, .index = i, .calls = json_array() };
-        cb_reply_open(&c->reply, &sink, t->tools, t->begin);
-        cb_buf_add(&c->all, "", 0);
-        cb_buf_add(&c->text, "", 0);
-        cb_buf_add(&c->thought, "", 0);
-        cb_buf_add(&c->args, "", 0);
-        if (!c->calls)
-            return cb_fail(CB_ENOMEM, "out of memory");
-    }
-    return CB_OK;
-}
-
 /* What the answer's schema does not keep exactly is told beside what was left out. */
 static int tell_notes(struct completion *t)
 {
@@ -543,7 +356,7 @@ static int order(struct completion *t)
     t->order.ids = t->ids;
     TRY(cb_exchange_hold(t->x, (size_t)t->n * (CHOICE + (size_t)cb_n_vocab(t->s->m.model) * EACH +
                                                (size_t)t->order.n * sizeof *t->ids)));
-    TRY(open_choices(t));
+    TRY(cb_choices_open(t));
     TRY(tell_notes(t));
     t->order.grammar = t->grammar;
     t->grammar = NULL; /* the group's */
@@ -625,82 +438,4 @@ void cb_completion_run(struct completion *t, struct exchange *x)
     if (started && !t->streams && cb_completion_finish(t, x))
         answer_whole(t, x);
     cb_completion_free(t);
-}
-
-/* ---- numbers ---- */
-
-int cb_completion_prompt_tokens(const struct completion *t)
-{
-    return t->order.n;
-}
-
-int cb_completion_cached_tokens(const struct completion *t)
-{
-    return t->choice[0].job ? t->choice[0].job->n_cached : 0;
-}
-
-int cb_completion_made_tokens(const struct completion *t)
-{
-    int n = 0;
-
-    for (int i = 0; i < t->n; i++)
-        n += t->choice[i].job ? t->choice[i].job->n_out : 0;
-    return n;
-}
-
-/* The thought's text is tokenized: which token ended it is not known. */
-int cb_completion_thought_tokens(const struct completion *t)
-{
-    int32_t *ids = NULL;
-    int all = 0, n;
-
-    for (int i = 0; i < t->n; i++) {
-        const struct buf *b = &t->choice[i].thought;
-        if (b->n && cb_tokenize(t->s->m.model, b->s, b->n, 0, &ids, &n) == CB_OK) {
-            all += n;
-            free(ids);
-        }
-    }
-    return all;
-}
-
-int cb_choice_cut_in_thought(const struct choice *c)
-{
-    return cb_reply_in_thought(&c->reply) && c->job && !strcmp(c->job->end.reason, "length");
-}
-
-static double rate(int n, double seconds)
-{
-    return seconds > 0 ? n / seconds : 0;
-}
-
-json_t *cb_completion_timings(const struct completion *t)
-{
-    const struct job *j = t->choice[0].job;
-    const struct job_times *at = &j->times;
-    const double prompt_s = at->read - at->admitted, made_s = at->ended - at->read;
-    const int n = t->order.n - j->n_cached;
-
-    return json_pack("{s:f, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "queue_s",
-                     at->admitted - at->ordered, "prompt_tokens", n, "prompt_s", prompt_s,
-                     "prompt_tps", rate(n, prompt_s), "predicted_tokens", j->n_out, "predicted_s",
-                     made_s, "predicted_tps", rate(j->n_out, made_s), "drafted_tokens",
-                     (json_int_t)j->end.drafts.drafted, "accepted_tokens",
-                     (json_int_t)j->end.drafts.accepted, "model_drafted_tokens",
-                     (json_int_t)j->end.drafts.model_drafted, "model_accepted_tokens",
-                     (json_int_t)j->end.drafts.model_accepted, "mtp_drafted_tokens",
-                     (json_int_t)j->end.drafts.mtp_drafted, "mtp_accepted_tokens",
-                     (json_int_t)j->end.drafts.mtp_accepted);
-}
-
-json_t *cb_completion_memory(const struct completion *t)
-{
-    const struct cb_memory *m = &t->choice[0].job->end.memory;
-
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i}", "weights_bytes",
-                     (json_int_t)m->weights_bytes, "kv_bytes", (json_int_t)m->kv_bytes,
-                     "kv_full_bytes", (json_int_t)m->kv_full_bytes, "kv_peak_bytes",
-                     (json_int_t)m->kv_peak_bytes, "kv_read_bytes_per_token",
-                     (json_int_t)m->kv_read_bytes_per_token, "kept_min", m->kept_min, "kept_max",
-                     m->kept_max, "bank_hit_tokens", t->choice[0].job->n_remembered);
 }

@@ -82,6 +82,11 @@ int cb_completion_new(struct exchange *x, const struct dialect *d, struct comple
 void cb_completion_free(struct completion *t);
 /* There is no answer: cb_error() says why. For a dialect's whole(). */
 void cb_completion_refuse(struct completion *t, int status);
+/* t->n empty answers; CB_ENOMEM */
+int cb_choices_open(struct completion *t);
+/* Takes what is new in job i; ended: it makes nothing more. out: the stream's piece, NULL for an
+ * answer at once. A failure is t->refused. */
+void cb_choice_take_news(struct completion *t, int i, int ended, struct buf *out);
 /* Gives x its answer, whole or as a stream, and frees the turn. */
 void cb_completion_run(struct completion *t, struct exchange *x);
 /* Call when turns of n_tok prompt tokens in all have started: gives back what reading the request

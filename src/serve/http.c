@@ -18,9 +18,9 @@
 #include "base/json_lenient.h"
 #include "base/macos.h"
 #include "exchange.h"
+#include "http_access.h"
 #include "listener.h"
 #include "model_shelf.h"
-#include "own_host.h"
 #include "patience.h"
 #include "prefix_store.h"
 
@@ -141,82 +141,7 @@ static void let_go(struct http_request *r)
     r->held = 0;
 }
 
-/* ---- who asks ---- */
-
-/* Its time depends on what was sent alone, so it tells nothing of the key. */
-static int same_key(const char *key, const char *sent)
-{
-    const size_t n = strlen(sent), m = strlen(key);
-    unsigned differ = n != m;
-
-    for (size_t i = 0; i < n; i++)
-        differ |= (unsigned)(unsigned char)sent[i] ^ (unsigned char)key[i % (m + 1)];
-    return !differ;
-}
-
-static const char *header(const struct http_request *r, const char *name)
-{
-    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
-}
-
-/* The index of the request's key, 0 where none is asked for, -1: none fits */
-static int tenant(const struct http_request *r)
-{
-    const struct serve_params *p = &r->serve->p;
-    const char *sent = header(r, "Authorization");
-
-    if (!p->n_key || cb_route_is_open(r->path))
-        return 0;
-    if (sent && !strncasecmp(sent, "Bearer ", 7))
-        sent += 7;
-    else
-        sent = header(r, "x-api-key");
-    for (int i = 0; sent && i < p->n_key; i++)
-        if (same_key(p->key[i], sent))
-            return i;
-    return -1;
-}
-
-/* 1: a page of another site asks, by a browser of somebody who can reach this server */
-static int is_cross_site(const struct http_request *r)
-{
-    const char *origin = header(r, "Origin"), *host = header(r, "Host");
-    const char *at = origin ? strstr(origin, "://") : NULL;
-
-    if (!origin || r->serve->p.cors)
-        return 0;
-    return !at || !host || strcasecmp(at + 3, host) != 0;
-}
-
-/* Without a key, who can reach the server may use it: so must no page that makes a browser do it.
- */
-static int is_for_another(const struct http_request *r)
-{
-    const struct serve_params *p = &r->serve->p;
-    const char *host = header(r, "Host");
-
-    return !p->n_key && host && !cb_host_is_own(host, p->host ? p->host : "127.0.0.1");
-}
-
-static enum MHD_Result count_host(void *arg, enum MHD_ValueKind kind, const char *key,
-                                  const char *value)
-{
-    int *n = arg;
-
-    (void)kind;
-    (void)value;
-    *n += !strcasecmp(key, "Host");
-    return MHD_YES;
-}
-
-/* Which of several hosts is meant, a proxy in front may see otherwise. */
-static int has_one_host(const struct http_request *r)
-{
-    int n = 0;
-
-    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_host, &n);
-    return n < 2;
-}
+/* ---- is the client there ---- */
 
 /* A client that has sent its last has closed its connection, or half of it. An interim answer,
  * which it need not understand, is refused by the system of one that is not there. A stream's
@@ -397,25 +322,24 @@ static struct http_request *new_request(struct serve *s, struct MHD_Connection *
 /* Once the headers are there: what is refused is refused before its body comes. */
 static enum MHD_Result on_headers(struct http_request *r)
 {
-    const char *length = header(r, "Content-Length");
+    const struct serve_params *p = &r->serve->p;
+    const char *length =
+        MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
+    const char *why;
+    int status;
 
     cb_client_turn(r->client, TURN_BODY, 0);
-    r->x.tenant = tenant(r);
-    if (!has_one_host(r))
-        return refuse(r, 400, "more than one Host header");
-    if (is_for_another(r))
-        return refuse(r, 403,
-                      "the Host header names another server: use localhost, or the address "
-                      "of --host, or let the server ask for a key");
-    if (is_cross_site(r))
-        return refuse(r, 403, "pages of other origins may not use this server");
-    if (!strcmp(r->x.method, "OPTIONS") && r->serve->p.cors) {
+    r->x.tenant = cb_route_is_open(r->path) ? 0 : cb_http_tenant(r->connection, p);
+    status = cb_http_why_not(r->connection, p, &why);
+    if (status)
+        return refuse(r, status, why);
+    if (!strcmp(r->x.method, "OPTIONS") && p->cors) {
         r->x.status = 204;
         return send_answer(r);
     }
     if (r->x.tenant < 0)
         return refuse(r, 401, "no valid API key");
-    if (length && strtoull(length, NULL, 10) > r->serve->p.most_body)
+    if (length && strtoull(length, NULL, 10) > p->most_body)
         return refuse(r, 413, "the body is too large");
     return MHD_YES;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* scheduler_clients.c - the clients' side of a scheduler: orders, waiting, what is going on. */
+/* scheduler_clients.c - the clients' side of a scheduler: it opens and closes, takes orders, is
+ * waited for, and says what it does. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "scheduler_state.h"
 
 const struct scheduler_params *cb_scheduler_params(const struct scheduler *s)
@@ -144,4 +147,77 @@ void cb_scheduler_views(struct scheduler *s, struct slot_view *view)
     pthread_mutex_lock(&s->lock);
     memcpy(view, s->view, (size_t)s->p.slots.n * sizeof *view);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- open and close ---- */
+
+static int open_parts(struct scheduler *s)
+{
+    const size_t n = (size_t)s->p.slots.n;
+
+    TRY(cb_pool_open(&s->p.slots, &s->slots));
+    s->view = cb_calloc(n, sizeof *s->view);
+    s->used = cb_calloc((size_t)s->p.n_tenant, sizeof *s->used);
+    s->batch = cb_calloc(n, sizeof *s->batch);
+    s->session = cb_calloc(n, sizeof *s->session);
+    s->token = cb_calloc(n, sizeof *s->token);
+    if (!s->view || !s->used || !s->batch || !s->session || !s->token)
+        return CB_ENOMEM;
+    return pthread_create(&s->thread, NULL, cb_scheduler_engine, s)
+               ? cb_fail(CB_ENOMEM, "scheduler: the system refused a thread")
+               : CB_OK;
+}
+
+static void free_parts(struct scheduler *s)
+{
+    cb_pool_close(&s->slots);
+    free(s->view);
+    free(s->used);
+    free(s->batch);
+    free(s->session);
+    free(s->token);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->work);
+    pthread_cond_destroy(&s->over);
+    free(s);
+}
+
+int cb_scheduler_open(const struct scheduler_params *p, struct scheduler **out)
+{
+    struct scheduler *s = cb_calloc(1, sizeof *s);
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return CB_ENOMEM;
+    s->p = *p;
+    pthread_mutex_init(&s->lock, NULL);
+    cb_clock_cond(&s->work);
+    cb_clock_cond(&s->over);
+    rc = open_parts(s);
+    if (rc)
+        free_parts(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void cb_scheduler_stop(struct scheduler *s, double grace_s)
+{
+    const struct timespec until = cb_clock_in(grace_s);
+
+    pthread_mutex_lock(&s->lock);
+    s->stopping = 1;
+    pthread_cond_broadcast(&s->work);
+    while (!s->has_ended && !pthread_cond_timedwait(&s->over, &s->lock, &until))
+        ;
+    s->stopping = 2;
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+}
+
+void cb_scheduler_close(struct scheduler *s)
+{
+    if (s)
+        free_parts(s);
 }

@@ -31,4 +31,28 @@ struct scheduler {
     int32_t *token;
 };
 
+/* ---- admission: called by the engine's thread, which does not hold the lock ---- */
+
+/* Takes orders into the queue; waits if there is no work. 0: the end. */
+int cb_scheduler_receive(struct scheduler *s);
+/* Ends the jobs whose clients have gone. */
+void cb_scheduler_drop_cancelled(struct scheduler *s);
+/* Gives slots to jobs, in the order of their turns. */
+void cb_scheduler_admit(struct scheduler *s);
+/* Begins to feed the job's prompt up to its token n. */
+int cb_scheduler_feed(struct job *j, struct slot *at, int n);
+/* Is a place after n_read new tokens of a prompt worth a copy, since the session could not come
+ * back to it later, or would compute tokens once more? */
+int cb_scheduler_wants_place(const struct slot *at, int n_read);
+/* Ends the slot's job. trusted: the session's tokens are what the job says, and may be used again
+ */
+void cb_scheduler_finish(struct scheduler *s, struct slot *at, int trusted);
+/* Ends the slot's job with cb_error(). */
+void cb_scheduler_fail(struct scheduler *s, struct slot *at, int status);
+
+/* ---- rounds ---- */
+
+/* The thread: each round takes orders, decodes a token of each answer, and reads prompts. */
+void *cb_scheduler_engine(void *scheduler);
+
 #endif
