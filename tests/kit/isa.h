@@ -4,6 +4,9 @@
 #ifndef ISA_H
 #define ISA_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "config.h"
 #include "device/device.h"
 #include "suite.h"
@@ -68,6 +71,13 @@ enum {
             : CB_SLOWED > 1 ? 8
                             : 1
 };
+/* 1: a CUDA driver that pretends, on which a case takes minutes (CTXBANK_TEST_CUDA=real: a card) */
+static inline int cb_isa_pretends(void)
+{
+    const char *which = getenv("CTXBANK_TEST_CUDA");
+
+    return IS_CUDA && !(which && !strcmp(which, "real"));
+}
 static inline int cb_isa_any(void)
 {
     return !ISA_FROM || cb_isa_has_device(cb_isa[ISA_FROM]);

@@ -270,10 +270,9 @@ int main(void)
 {
     Suite *s = suite_create("driver");
     TCase *tc = tcase_create(NAME);
-    const char *which = getenv("CTXBANK_TEST_CUDA");
     int n_loss = 0;
 
-    if (!cb_isa_any() || (IS_CUDA && which && !strcmp(which, "real")))
+    if (!cb_isa_any() || (IS_CUDA && !cb_isa_pretends()))
         return CB_SKIPPED;
     while (of->loss[n_loss].setting)
         n_loss++;

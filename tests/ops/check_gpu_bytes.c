@@ -303,17 +303,18 @@ int main(void)
 {
     Suite *s = suite_create("bytes");
     TCase *tc = tcase_create(NAME);
+    const int one = cb_isa_pretends(); /* case of each kind: the host counts the bytes */
 
     if (!cb_isa_any())
         return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_test(tc, bytes_of_a_mirror);
-    tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, 2);
-    tcase_add_loop_test(tc, plan_of_streamed_layers, 0, sizeof unequal / sizeof *unequal);
-    tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, sizeof sets / sizeof *sets);
+    tcase_add_loop_test(tc, bytes_of_streamed_layers, 0, one ? 1 : 2);
+    tcase_add_loop_test(tc, plan_of_streamed_layers, 0, one ? 1 : sizeof unequal / sizeof *unequal);
+    tcase_add_loop_test(tc, bytes_of_chosen_slots, 0, one ? 1 : sizeof sets / sizeof *sets);
     tcase_add_test(tc, bytes_of_two_filters);
-    tcase_add_loop_test(tc, bytes_of_searched_slots, 0, 2);
-    tcase_add_loop_test(tc, chosen_after_a_cut, 0, 3);
+    tcase_add_loop_test(tc, bytes_of_searched_slots, 0, one ? 1 : 2);
+    tcase_add_loop_test(tc, chosen_after_a_cut, 0, one ? 1 : 3);
     tcase_add_test(tc, bytes_of_streamed_weights);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);

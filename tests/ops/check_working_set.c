@@ -331,7 +331,8 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, weights_give_way);
-    tcase_add_loop_test(tc, little, 0, sizeof sets / sizeof *sets);
+    for (int i = 0; i < (int)(sizeof sets / sizeof *sets); i += cb_isa_pretends() ? 3 : 1)
+        tcase_add_loop_test(tc, little, i, i + 1);
     tcase_add_test(tc, rows_of_streamed_layers);
     tcase_add_test(tc, rows_of_two_layers);
     tcase_add_test(tc, a_stopped_prompt);
