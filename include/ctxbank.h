@@ -231,8 +231,10 @@ struct cb_model_info {
     int n_unused_layer;
     int n_draft_layer; /* those of these blocks that make drafts (cb_model_params.draft_mtp) */
     uint64_t unused_layer_bytes, unused_senses_bytes;
-    const char *policy; /* of sessions for which none is named: "own" where layers have trained
-                           selectors, else "full" */
+    const char *policy;  /* of sessions for which none is named: "own" where layers have trained
+                            selectors, else "full" */
+    int n_target_embd;   /* > 0: the model only guesses for others, whose n_embd this is: see
+                            cb_speculation_set_draft(). Its sessions take no tokens */
     uint64_t open_bytes; /* most pages of the file that are in memory beside repacked weights while
                             the model opens; the kernel can take them back */
 };
@@ -257,6 +259,10 @@ CB_API int cb_n_vocab(const cb_model *model); /* ids are 0 to n_vocab - 1 */
 /* CB_EARG, with the first difference, unless the models' tokens are the same; up to 1,024 more in
  * one of them count as padding. */
 CB_API int cb_model_same_tokens(const cb_model *a, const cb_model *b);
+/* CB_EARG, with the first difference, unless sessions of `draft` can guess for those of `model`:
+ * their tokens are the same, and an assistant (cb_model_info.n_target_embd) is for models of this
+ * family and shape. */
+CB_API int cb_model_drafts_for(const cb_model *draft, const cb_model *model);
 
 /* ---- text and tokens ---- */
 
@@ -707,8 +713,11 @@ CB_API int cb_session_draft_mtp(const cb_session *session);
  * more. The caller closes it later than the speculation. It reads the timeline by itself, between
  * tokens, for no longer than a token takes; if its context is smaller, it follows the end. Several
  * speculations of one thread may use it in turn. If it fails, the log says so and drafting
- * ends. CB_EARG: cb_model_same_tokens(); CB_EUNSUPPORTED: tokens of its policy cannot be
- * taken back. */
+ * ends. A session of an assistant (Gemma 4's) reads the keys of the timeline's session in place of
+ * the timeline, so its context must be as large; guesses begin after the first token that is
+ * decoded from here on. CB_EARG: cb_model_drafts_for(); CB_EUNSUPPORTED: tokens of its policy
+ * cannot be taken back, or the keys that an assistant reads are not all there, or not on this
+ * machine's host. */
 CB_API int cb_speculation_set_draft(cb_speculation *speculation, cb_session *draft);
 /* In place of cb_session_logits(), cb_session_decode() and cb_session_len(). */
 CB_API const float *cb_speculation_logits(const cb_speculation *speculation);

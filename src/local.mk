@@ -174,6 +174,7 @@ libcore_la_SOURCES += \
 	src/model/experts.c src/model/experts.h src/model/layer_input.c src/model/layer_input.h \
 	src/model/model.h \
 	src/model/mtp_head.c src/model/mtp_head.h \
+	src/model/assistant.c src/model/assistant.h \
 	src/model/model_log.c \
 	src/model/model_open.c src/model/model_over.h src/model/layer_share.c src/model/layer_share.h \
 	src/model/rope.c src/model/rope.h src/model/xielu.c src/model/xielu.h \
@@ -321,7 +322,8 @@ libcore_la_SOURCES += \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \
 	src/engine/generation.c \
 	src/engine/memory_plan.c \
-	src/engine/model_drafter.c src/engine/model_drafter.h \
+	src/engine/model_drafter.c src/engine/model_drafter.h src/engine/likeliest.h \
+	src/engine/assistant_drafter.c src/engine/assistant_drafter.h \
 	src/engine/moe_work.c src/engine/moe_work.h \
 	src/engine/mtp_drafter.c src/engine/mtp_drafter.h \
 	src/engine/norm_rows.c src/engine/norm_rows.h \

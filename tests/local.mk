@@ -84,6 +84,7 @@ check_programs = \
 	tests/unit/check_hybrids \
 	tests/unit/check_index_choice \
 	tests/unit/check_mtp \
+	tests/unit/check_assistant \
 	tests/unit/check_saved_head \
 	tests/unit/check_parting \
 	tests/unit/check_checkpoints \
@@ -317,6 +318,7 @@ libtest_la_SOURCES = \
 	tests/kit/drafted.c tests/kit/drafted.h \
 	tests/kit/faults.c tests/kit/faults.h \
 	tests/kit/folder.c tests/kit/folder.h \
+	tests/kit/assisted.c tests/kit/assisted.h \
 	tests/kit/headed.c tests/kit/headed.h \
 	tests/kit/gguf_make.c tests/kit/gguf_make.h \
 	tests/kit/guard.c tests/kit/guard.h \
@@ -573,6 +575,9 @@ tests_unit_check_saved_head_SOURCES = tests/unit/check_saved_head.c
 tests_unit_check_saved_head_CFLAGS = $(check_cflags)
 tests_unit_check_saved_head_LDFLAGS = $(check_ldflags)
 
+tests_unit_check_assistant_SOURCES = tests/unit/check_assistant.c
+tests_unit_check_assistant_CFLAGS = $(check_cflags)
+tests_unit_check_assistant_LDFLAGS = $(check_ldflags)
 tests_unit_check_mtp_SOURCES = tests/unit/check_mtp.c
 tests_unit_check_mtp_CFLAGS = $(check_cflags)
 tests_unit_check_mtp_LDFLAGS = $(check_ldflags)
@@ -885,6 +890,8 @@ EXTRA_DIST += \
 	tests/vectors/family-gemma3.json \
 	tests/vectors/family-gemma3n.json \
 	tests/vectors/family-gemma3nsecond.json \
+	tests/vectors/assistant-gemma4.json \
+	tests/vectors/assistant-gemma4dense.json \
 	tests/vectors/family-gemma4.json \
 	tests/vectors/family-gemma4dense.json \
 	tests/vectors/family-gemma4moe.json \
@@ -959,6 +966,7 @@ EXTRA_DIST += \
 dist_check_SCRIPTS = \
 	tests/cli/check-auto \
 	tests/cli/check-agents \
+	tests/cli/check-assistant \
 	tests/cli/check-calibrate \
 	tests/cli/check-chat \
 	tests/cli/check-mpi \

@@ -36,6 +36,9 @@ int cb_attention_max_draft(const struct attention *a);  /* at most this many */
 int cb_attention_fit_draft(struct attention *a, int n); /* work space for n; CB_ENOMEM */
 void cb_attention_clear(struct attention *a);           /* resets the state of layers and policy */
 
+/* Are all rows stored as they come and left in place, so that others can read them? */
+int cb_attention_keeps_rows(const struct attention *a);
+
 /* Has any layer a reader with one of these traits (enum reader_trait)? */
 int cb_attention_has(const struct attention *a, unsigned traits);
 

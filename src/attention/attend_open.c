@@ -86,6 +86,11 @@ static int keeps_rows(const struct attention *a, unsigned traits)
     return keeps;
 }
 
+int cb_attention_keeps_rows(const struct attention *a)
+{
+    return keeps_rows(a, READ_SHARES);
+}
+
 /* Layers that read an earlier layer's keys and values read all of them, so these must be there:
  * policies know nothing of readers besides the layer itself. And policies know one shape of the
  * heads. */

@@ -81,7 +81,9 @@ struct attention {
     int max_draft;                 /* most tokens decoded in one call so far, or expected */
     int cold_pages;                /* > 0: rows may lie on the disk, so they are asked for */
 
-    struct draft_rows *draft;      /* draft_rows.c; NULL: no layer needs it */
+    struct draft_rows *draft;  /* draft_rows.c; NULL: no layer needs it */
+    struct store *const *lent; /* [n_layer] those of another session that layers read, where
+                                  they have none (model/assistant.h); or NULL */
 
     struct reading **layer;  /* [n_layer] how its rows are read (reader_table.c) */
     struct reading **beside; /* [n_layer] how its state is; NULL: it has none */
@@ -174,10 +176,17 @@ static inline int cb_attention_window(const struct attention *a, int l)
     return own && asked ? (own < asked ? own : asked) : own + asked;
 }
 
-/* The slots that layer l reads, its own or those of an earlier layer */
+/* The layer whose slots layer l reads: it or an earlier one; -1: one of another session */
+static inline int cb_attention_owner(const struct attention *a, int l)
+{
+    return l - a->model->layer[l].kv_back;
+}
+
+/* The slots that layer l reads */
 static inline struct store *cb_attention_store(const struct attention *a, int l)
 {
-    return &a->bank->store[l - a->model->layer[l].kv_back];
+    const int at = cb_attention_owner(a, l);
+    return at >= 0 ? &a->bank->store[at] : a->lent ? a->lent[l] : &a->bank->store[l];
 }
 
 /* A store of those that policies act on, which have the same heads */

@@ -218,8 +218,8 @@ struct attn cb_parts_attn(const struct attention *a, int l)
                           .softcap = hp->attn_cap,
                           .causal = 1,
                           .window = cb_attention_window(a, l),
-                          .type_k = a->bank->type_k,
-                          .type_v = a->bank->type_v,
+                          .type_k = cb_attention_store(a, l)->type_k,
+                          .type_v = cb_attention_store(a, l)->type_v,
                           .q_stride = hp->n_head * y->hd,
                           .logit_stride = a->bank->n_ctx };
 }

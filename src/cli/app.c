@@ -232,7 +232,7 @@ static int open_draft_model(const struct opts *o, struct engine *e)
     if (!cb_engine_draft(o))
         return cb_usage("--draft-model: --draft 0 asks for no drafts");
     TRY(open_model(o, cb_opt_int(o, ARG_THREADS), NULL, path, &e->draft_model));
-    return cb_model_same_tokens(e->model, e->draft_model) ? cb_fail_in(CB_EARG, path) : CB_OK;
+    return cb_model_drafts_for(e->draft_model, e->model) ? cb_fail_in(CB_EARG, path) : CB_OK;
 }
 
 int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
@@ -245,6 +245,8 @@ int cb_engine_draft_session(const struct opts *o, struct engine *e, int n_ctx)
     cb_model_get_info(e->draft_model, &info);
     p.n_ctx = n_ctx < info.n_ctx_train ? n_ctx : info.n_ctx_train;
     p.n_ctx = p.n_ctx < DRAFT_CTX ? p.n_ctx : DRAFT_CTX;
+    if (info.n_target_embd) /* it reads no tokens, but the session's keys */
+        p.n_ctx = n_ctx;
     return cb_session_open(e->draft_model, &p, &e->draft);
 }
 
@@ -309,6 +311,11 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
     TRY(cb_in_step_open(e->model, e->team, deals_both(o)));
     cb_bus_error_add(e->model);
     cb_model_get_info(e->model, &e->info);
+    if (e->info.n_target_embd && !(o->cmd->sets & SET_OWN_INFO))
+        return cb_fail(CB_EUNSUPPORTED,
+                       "%s: %s: guesses for a model of another file, with --draft-model, and "
+                       "writes no text itself",
+                       e->path, e->info.arch);
     if (!cb_ranks_me(e->team)) /* rank 0 has the drafts */
         TRY(open_draft_model(o, e));
     if (cb_opt_flag(o, ARG_MLOCK) && mlockall(MCL_CURRENT))

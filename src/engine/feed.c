@@ -26,6 +26,9 @@ int cb_feed_check(const struct cb_session *s, const int32_t *tokens, int n)
         cb_context_split_deals_any(&s->attention) ? s->bank.n_seen : cb_bank_max_len(&s->bank);
 
     TRY(cb_session_check_idle(s));
+    if (s->model->assistant)
+        return cb_fail(CB_EUNSUPPORTED, "%s: guesses for another model, and writes no text itself",
+                       s->model->arch->name);
     if (n < 1)
         return cb_fail(CB_EARG, "prompt: no tokens");
     if (n > s->n_ctx - held || n > INT32_MAX - s->bank.n_seen)

@@ -99,7 +99,7 @@ static int copy_state(struct cb_session *to, struct cb_session *from)
     to->top = from->top;
     to->prune_stats = from->prune_stats;
     TRY(copy_areas(to, from));
-    if (!from->follower)
+    if (!cb_mtp_drafter_of(from))
         return CB_OK;
     TRY(cb_mtp_drafter_open(to));
     return copy_mtp(cb_mtp_drafter_of(to), cb_mtp_drafter_of(from));

@@ -393,9 +393,9 @@ static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_m
         .checkpoint_bytes = cb_states_planned(&s->bank.states, n_prompt, n_gen),
     };
     for (int l = 0; l < s->model->hp.n_layer; l++) {
-        const int of = l - s->model->layer[l].kv_back; /* whose slots it reads */
+        const int of = cb_attention_owner(&s->attention, l); /* whose slots it reads */
         const int held = slots_held(s, l, n_prompt, n_gen),
-                  have = slots_held(s, of, n_prompt, n_gen);
+                  have = of < 0 ? 0 : slots_held(s, of, n_prompt, n_gen);
         if (held > s->n_ctx || (cb_context_split_deals(&s->attention, l) && n > s->n_ctx))
             return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                            s->n_ctx);

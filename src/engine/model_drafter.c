@@ -4,17 +4,13 @@
  * holds less than the timeline follows the end of it. */
 #include "model_drafter.h"
 
-#include <math.h>
-
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "likeliest.h"
 #include "session.h"
 
 enum { AT_ONCE = 16 }; /* tokens that are read in one go, as if each were decoded */
-
-/* The likeliest token must lead the next one by this much (logits): the odds are 2 to 1. */
-static const float LEAD = 0.7f;
 
 /* Where the session's part of the timeline begins: at its beginning where that fits. Else it goes
  * on from where it is, and when it is full it begins again with half of what it holds. */
@@ -76,19 +72,9 @@ static int read_on(cb_session *s, const int32_t *tokens, int n, double spare_s)
 static int32_t likeliest(const struct model_drafter *d)
 {
     const float *logits = cb_session_logits(d->s);
-    float best = logits[0], next = -INFINITY;
-    int32_t id = 0;
+    const int32_t id = cb_likeliest(logits, d->s->model->hp.n_vocab, 1);
 
-    for (int i = 1; i < d->s->model->hp.n_vocab; i++) {
-        if (logits[i] <= next)
-            continue;
-        next = logits[i] > best ? best : logits[i];
-        if (logits[i] > best) {
-            best = logits[i];
-            id = i;
-        }
-    }
-    return best - next < LEAD || id >= d->n_vocab || cb_token_is_end(d->s->model, id) ? -1 : id;
+    return id >= d->n_vocab || (id >= 0 && cb_token_is_end(d->s->model, id)) ? -1 : id;
 }
 
 static int guess(const struct model_drafter *d, int32_t *draft, int most)

@@ -4,18 +4,15 @@
  * place of the model's, and these rows are dropped again. */
 #include "mtp_drafter.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "likeliest.h"
 #include "model/mtp_head.h"
 #include "product.h"
-
-/* The second and later tokens of a draft must lead by this much (logits): odds of 2 to 1. */
-static const float LEAD = 0.7f;
 
 static size_t row(const struct mtp_drafter *x)
 {
@@ -201,24 +198,14 @@ static int32_t likeliest(struct mtp_drafter *x, int sure)
     const struct weight *out = &s->model->output;
     const struct mm mm = { out, NULL, s->w.logits, out->n_out, 0, s->act_bits };
     const float *last = s->w.x + (size_t)(s->next.n_tok - 1) * row(x);
-    float best, next = -INFINITY;
-    int32_t id = 0;
+    int32_t id;
 
     s->dev->ops->rmsnorm(s->dev, last, s->model->out_norm.w, s->model->hp.norm_eps,
                          s->model->hp.n_embd, 1, 1, s->model->hp.n_embd, s->w.norm,
                          s->model->hp.n_embd);
     cb_product(s, &mm, 1, s->w.norm, 1);
-    best = s->w.logits[0];
-    for (int i = 1; i < out->n_out; i++) {
-        if (s->w.logits[i] <= next)
-            continue;
-        next = s->w.logits[i] > best ? best : s->w.logits[i];
-        if (s->w.logits[i] > best) {
-            best = s->w.logits[i];
-            id = i;
-        }
-    }
-    return (sure && !(best - next >= LEAD)) || cb_token_is_end(x->of->model, id) ? -1 : id;
+    id = cb_likeliest(s->w.logits, out->n_out, sure);
+    return id < 0 || cb_token_is_end(x->of->model, id) ? -1 : id;
 }
 
 static int guess(struct mtp_drafter *x, int most)

@@ -23,10 +23,10 @@ enum { MTP_STATES = 64 };
 /* Makes the session's follower, if it has none and its model has a head that can be used. CB_ENOMEM
  */
 int cb_mtp_drafter_open(struct cb_session *of);
-/* NULL: it has none */
+/* NULL: it has none. Models without such a head may have another follower. */
 static inline struct mtp_drafter *cb_mtp_drafter_of(const struct cb_session *s)
 {
-    return (struct mtp_drafter *)s->follower;
+    return s->model->mtp ? (struct mtp_drafter *)s->follower : NULL;
 }
 uint64_t cb_mtp_drafter_bytes(const struct mtp_drafter *x); /* beside the head's session */
 /* Guesses up to `most` tokens after the noted one at bank.n_seen -> x->draft; returns their number.

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "model/assistant.h"
 #include "prompt_repeat.h"
 #include "snapshot.h"
 
@@ -266,6 +267,8 @@ int cb_session_work_open(struct cb_session *s)
         TRY(grow_on(s->dev, &w->add, c * (size_t)hp->n_embd, &w->bytes));
     if (s->model->mtp_of)
         TRY(grow_on(s->dev, &w->join, 2 * c * (size_t)hp->n_embd, &w->bytes));
+    if (s->model->assistant)
+        TRY(grow_on(s->dev, &w->join, 2 * (size_t)s->model->assistant->n_target, &w->bytes));
     if (hp->moe.beside)
         TRY(grow_on(s->dev, &w->beside, c * (size_t)hp->n_embd, &w->bytes));
     if (hp->n_input)

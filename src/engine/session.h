@@ -34,7 +34,8 @@ struct work {
     float *low;     /* [chunk][max_rank] of adapters */
     struct expanded_latents *expanded; /* of long prompts, or NULL */
     float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
-    float *join;       /* [chunk][2 n_embd] what a head for later tokens joins, or NULL */
+    float *join;       /* [chunk][2 n_embd] what a head for later tokens joins, of an assistant
+                          [2 n_target]; or NULL */
     float *beside;     /* [chunk][n_embd] of a dense network beside experts, or NULL */
     float *told;       /* [chunk][n_input] rows of m->inputs, the host's; or NULL */
     int32_t *id;       /* [cap_tok] tokens, where layers are told of them; or NULL */
@@ -87,9 +88,12 @@ struct cb_session {
     int32_t *token; /* [cap_token] ids fed so far, and those of the current feed */
     char *decoded;  /* [cap_token] 1: the token was decoded, 0: it is of a prompt */
     size_t cap_token;
-    struct step next;             /* of the current feed */
-    struct mtp_states mtp_in;     /* of a head's session */
-    struct follower *follower;    /* the drafter of the model's own head, or NULL */
+    struct step next;          /* of the current feed */
+    struct mtp_states mtp_in;  /* of a head's session */
+    struct follower *follower; /* the drafter of the model's own head, or what keeps states for
+                                  an assistant (assistant_drafter.c); or NULL */
+    struct store *
+        *lent; /* [n_layer] of an assistant's session: whose rows a guess reads; or NULL */
     struct prompt_repeat *repeat; /* prompt_repeat.h; NULL: prompts are not repeated */
     int64_t fed, to_feed;         /* of the prompt in progress, its repetition too: tokens of the
                                      feeds before the current one, and of all of them */

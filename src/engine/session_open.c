@@ -8,6 +8,7 @@
 #include "base/ints.h"
 #include "expanded_latents.h"
 #include "in_step.h"
+#include "model/assistant.h"
 #include "prompt_repeat.h"
 #include "session.h"
 #include "snapshot.h"
@@ -93,6 +94,7 @@ static int reserve_device(struct cb_session *s)
     max_in = max_int(max_in, hp->stream_rank);
     max_in = grams ? max_int(max_in, grams->n_head * grams->dim) : max_in;
     max_in = s->model->mtp_of ? max_int(max_in, 2 * hp->n_embd) : max_in;
+    max_in = s->model->assistant ? max_int(max_in, 2 * s->model->assistant->n_target) : max_in;
     bytes = s->dev->ops->reserve(
         s->dev, s->chunk, max_in, hp->n_vocab > max_in ? hp->n_vocab : max_in,
         max_int(hp->n_head, max_int(hp->selector.n_head, hp->compress.n_index)),
@@ -135,7 +137,7 @@ static int open_steps(struct cb_session *s, const struct cb_session_params *p,
                              .hd = hp->hd,
                              .layer = s->model->layer,
                              .n_ctx = p->n_ctx ? p->n_ctx : hp->n_ctx_train };
-    s->chunk = p->chunk ? p->chunk : DEFAULT_CHUNK;
+    s->chunk = s->model->assistant ? 1 : p->chunk ? p->chunk : DEFAULT_CHUNK;
     if (s->chunk > s->bank.n_ctx)
         s->chunk = s->bank.n_ctx;
     TRY(cb_model_rope(s->model, s->bank.n_ctx, s->rope));
@@ -253,6 +255,7 @@ static void close_here(cb_session *s)
     cb_session_work_close(s->dev, &s->w);
     if (locked)
         cb_device_unlock(s->dev);
+    free(s->lent);
     free(s->token);
     free(s->decoded);
     for (int i = 0; i < ROPE_TABLES; i++)

@@ -174,7 +174,9 @@ int cb_session_kept(const cb_session *s, int layer, int head, int32_t *pos, int 
     if (layer < 0 || layer >= s->model->hp.n_layer)
         return cb_fail(CB_EARG, "layer: %d is not between 0 and %d", layer,
                        s->model->hp.n_layer - 1);
-    layer -= s->model->layer[layer].kv_back;
+    layer = cb_attention_owner(&s->attention, layer);
+    if (layer < 0)
+        return cb_fail(CB_EUNSUPPORTED, "kept: the model reads keys of another one");
     st = &s->bank.store[layer];
     if (head < 0 || head >= s->model->layer[layer].n_kv)
         return cb_fail(CB_EARG, "head: layer %d has %d KV heads, so there is no %d", layer,

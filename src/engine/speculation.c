@@ -3,6 +3,7 @@
  * caller chooses it, and taken back otherwise, so the text is that of a loop without drafts. */
 #include <stdlib.h>
 
+#include "assistant_drafter.h"
 #include "attention/attend.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -72,7 +73,8 @@ int cb_speculation_new(cb_session *s, int most, cb_speculation **out)
 
 int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
 {
-    const char *why = draft ? cb_speculation_why_not(draft) : NULL;
+    const int assists = draft && cb_assistant_has(draft);
+    const char *why = draft && !assists ? cb_speculation_why_not(draft) : NULL;
 
     if (draft && cb_attention_has(&draft->attention,
                                   READ_STATE)) /* it would go back further than its last draft */
@@ -82,8 +84,12 @@ int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
     if (why)
         return cb_fail(CB_EUNSUPPORTED, "draft model: %s", why);
     if (draft && draft->same_tokens != x->s->model) {
-        TRY(cb_model_same_tokens(draft->model, x->s->model));
+        TRY(cb_model_drafts_for(draft->model, x->s->model));
         draft->same_tokens = x->s->model;
+    }
+    if (assists) {
+        TRY(cb_assistant_can(draft, x->s));
+        TRY(cb_assistant_follow(x->s));
     }
     x->model = (struct model_drafter){ .s = draft, .n_vocab = x->s->model->hp.n_vocab };
     return CB_OK;
@@ -169,15 +175,30 @@ static int pauses(struct source *from)
     return 1;
 }
 
+/* The assistant's draft for what follows the noted token; a failure ends drafts, not the text. */
+static int guess_by_assistant(struct cb_speculation *x, int most)
+{
+    const int got = cb_assistant_guess(x->model.s, x->s, x->draft, most);
+
+    if (got >= 0)
+        return got;
+    cb_model_log(x->s->model, CB_LOG_NOTE, "no more drafts of the draft model: %s", cb_error());
+    x->model.s = NULL;
+    return 0;
+}
+
 /* The model's draft for what follows tokens[n]; no guess after its time is a loss. */
 static int guess_by_model(struct cb_speculation *x, const int32_t *tokens, int n, int most)
 {
     const double start = cb_now_s();
-    int reads, got;
+    int reads = 0, got;
 
     if (!x->model.s || pauses(&x->source[MODEL]))
         return 0;
-    got = cb_model_drafter_guess(&x->model, tokens, n, x->draft, most, x->alone_s, &reads);
+    if (cb_assistant_has(x->model.s))
+        got = guess_by_assistant(x, most);
+    else
+        got = cb_model_drafter_guess(&x->model, tokens, n, x->draft, most, x->alone_s, &reads);
     if (!got && !reads)
         judge(&x->source[MODEL], start - cb_now_s());
     return got;
@@ -189,7 +210,7 @@ static int guess_by_head(struct cb_speculation *x, int most)
     const double start = cb_now_s();
     int n;
 
-    if (most < 1 || !x->s->follower || pauses(&x->source[MTP]))
+    if (most < 1 || !cb_mtp_drafter_of(x->s) || pauses(&x->source[MTP]))
         return 0;
     n = cb_session_mtp_guess(x->s, most);
     for (int i = 0; i < n; i++)

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "model/assistant.h"
 #include "model/model.h"
 #include "par/par.h"
 #include "text/conversation_text.h"
@@ -42,6 +43,7 @@ void cb_model_get_info(const cb_model *m, struct cb_model_info *out)
         .n_draft_layer = m->mtp != NULL,
         .unused_layer_bytes = m->unused.later,
         .unused_senses_bytes = m->unused.senses,
+        .n_target_embd = m->assistant ? m->assistant->n_target : 0,
         .open_bytes = m->open_bytes,
         .policy = cb_model_policy(m),
     };
@@ -75,6 +77,12 @@ int cb_model_same_tokens(const cb_model *a, const cb_model *b)
                            ny, y);
     }
     return CB_OK;
+}
+
+int cb_model_drafts_for(const cb_model *draft, const cb_model *model)
+{
+    TRY(cb_model_same_tokens(draft, model));
+    return draft->assistant ? cb_assistant_check(draft, model) : CB_OK;
 }
 
 int cb_tokenize(const cb_model *m, const char *text, size_t len, int flags, int32_t **ids, int *n)

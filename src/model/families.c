@@ -41,6 +41,14 @@ static int adapt_gemma4(struct cb_model *m)
     return adapt_gemma(m);
 }
 
+/* All layers read another model's keys and values. */
+static int adapt_gemma4_assistant(struct cb_model *m)
+{
+    m->hp.attn_scale = 1;
+    m->hp.n_shared_kv = m->hp.n_layer;
+    return CB_OK;
+}
+
 /* The last layers share keys and values: all but 20 where the file does not say how many. */
 static int adapt_gemma3n(struct cb_model *m)
 {
@@ -316,6 +324,15 @@ static const struct arch table[] = {
       .global_every = 6,
       .local_base = 10000,
       .adapt = adapt_gemma4 },
+    { .text = "Gemma 4's assistants, which guess for it",
+      .name = "gemma4-assistant",
+      .rope = ROPE_HALF,
+      .act = ACT_GELU_TANH,
+      .norms = NORMS_BOTH,
+      .has = HAS_QK_NORM | HAS_TARGET,
+      .global_every = 6,
+      .local_base = 10000,
+      .adapt = adapt_gemma4_assistant },
     { .text = "Phi 3, 3.5 and 4", .name = "phi3", .rope = ROPE_HALF },
     { .text = "SmolLM 3", .name = "smollm3", .rope = ROPE_PAIR, .nope = NOPE_FOURTH },
     { .text = "OLMo 2",

@@ -171,12 +171,6 @@ static int read_arch(struct cb_model *m)
                        "or sound (mmproj), which is not supported; the model's own file runs on "
                        "text without it",
                        cb_gguf_path(m->gguf));
-    if (s.n == 16 && !memcmp(s.s, "gemma4-assistant", 16))
-        return cb_fail(
-            CB_EUNSUPPORTED,
-            "%s: key general.architecture: gemma4-assistant: drafts for a Gemma 4, made from that "
-            "model's own keys; they are not supported, and the model runs without them",
-            cb_gguf_path(m->gguf));
     if (cb_gguf_find(m->gguf, "adapter.type"))
         return cb_fail(CB_EUNSUPPORTED, "%s: an adapter, which needs a model to be put onto",
                        cb_gguf_path(m->gguf));
@@ -461,7 +455,8 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(read_arch(m));
     TRY(cb_hp_int(m, "pooling_type", OPTIONAL, 0, 4, &hp->pooling));
     TRY(cb_hp_int(m, "block_count", REQUIRED, 1, 1024, &hp->n_block));
-    TRY(cb_hp_int(m, "nextn_predict_layers", OPTIONAL, 0, hp->n_block - 1, &n_later));
+    if (!cb_model_has_target(m)) /* which has no others */
+        TRY(cb_hp_int(m, "nextn_predict_layers", OPTIONAL, 0, hp->n_block - 1, &n_later));
     hp->n_layer = hp->n_block - n_later;
     TRY(cb_hp_int(m, "embedding_length", REQUIRED, 1, 1 << 17, &hp->n_embd));
     TRY(read_streams(m));
@@ -475,7 +470,9 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
         hp->n_ctx_train = MOST_CTX;
     }
     TRY(cb_hp_int(m, "attention.sliding_window", OPTIONAL, 0, 1 << 30, &hp->window));
-    TRY(cb_hp_int(m, "attention.shared_kv_layers", OPTIONAL, 0, hp->n_layer - 1, &hp->n_shared_kv));
+    if (!cb_model_has_target(m))
+        TRY(cb_hp_int(m, "attention.shared_kv_layers", OPTIONAL, 0, hp->n_layer - 1,
+                      &hp->n_shared_kv));
     TRY(read_scales(m));
     TRY(read_rope(m));
     TRY(ask_rope(m, p));

@@ -13,6 +13,12 @@ int cb_hparams_layers(struct cb_model *m);
 /* The same for the block that guesses a later token: it is like the last layer with keys. */
 int cb_hparams_mtp(struct cb_model *m);
 
+/* Is the model of a family that guesses for another one alone (assistant.h)? */
+static inline int cb_model_has_target(const struct cb_model *m)
+{
+    return m->arch && (m->arch->has & HAS_TARGET);
+}
+
 enum { REQUIRED, OPTIONAL };
 const char *cb_hp_key(const struct cb_model *m, const char *name, char (*key)[128]); /* ARCH.NAME */
 /* ARCH.NAME; where it is optional and absent, *out stays */

@@ -196,6 +196,14 @@ static int lend(struct cb_model *m)
     return CB_OK;
 }
 
+/* All layers read those of another model. */
+static void lend_nothing(struct cb_model *m)
+{
+    for (int l = 0; l < m->hp.n_layer; l++)
+        m->layer[l].kv_back = l + 1;
+    m->hp.n_kv = m->layer[0].n_kv;
+}
+
 int cb_hparams_layers(struct cb_model *m)
 {
     const struct hparams *hp = &m->hp;
@@ -213,7 +221,10 @@ int cb_hparams_layers(struct cb_model *m)
         TRY(read_layer(
             m, l, each ? cb_gguf_array_num(each, (uint64_t)l) > 0 : !every || (l + 1) % every != 0,
             hd));
-    TRY(lend(m));
+    if (cb_model_has_target(m))
+        lend_nothing(m);
+    else
+        TRY(lend(m));
     TRY(list_global(m));
     common_heads(m);
     return CB_OK;

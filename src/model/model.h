@@ -62,7 +62,8 @@ enum {
     HAS_STREAMS = 64, /* several residual streams, which are mixed in place of norms (stream_mix) */
     HAS_COMPRESSED = 128, /* attention as struct compressed has it, and streams as stream_blend */
     HAS_XIELU = 256,      /* feed-forward networks without a gate, with struct xielu */
-    HAS_ALTUP = 512       /* several residual streams, one of which goes through a layer (altup) */
+    HAS_ALTUP = 512,      /* several residual streams, one of which goes through a layer (altup) */
+    HAS_TARGET = 1024     /* it guesses for another model, whose rows it reads (assistant.h) */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),
@@ -424,10 +425,12 @@ struct recurrent {
 };
 
 struct layer {
-    int n_kv, hd;             /* KV heads, 0 = it stores no keys and values; head_dim */
-    int n_ff;                 /* of its own feed-forward network */
-    int window, rope;         /* 0 = sees everything; the table that rotates it, -1 = none */
-    int kv_back;              /* it reads the keys and values of the layer `kv_back` before it */
+    int n_kv, hd;     /* KV heads, 0 = it stores no keys and values; head_dim */
+    int n_ff;         /* of its own feed-forward network */
+    int window, rope; /* 0 = sees everything; the table that rotates it, -1 = none */
+    /* > 0: it reads the keys and values of the layer `kv_back` before it. Where none is so far
+     * before it, they are another model's (assistant.h). */
+    int kv_back;
     int lends;                /* 1: later layers read its keys and values */
     struct weight q, k, v, o; /* [n_head*hd][n_embd], 2 x [n_kv*hd][n_embd], [n_embd][n_head*hd] */
     struct norm attn_norm, ffn_norm;           /* of what blocks read */
@@ -488,6 +491,7 @@ struct cb_model {
     int draft_mtp;        /* most tokens of a draft by the file's own head; 0: it is not used */
     struct mtp_head *mtp; /* mtp_head.h, or NULL: there is none, or it is not used */
     const struct cb_model *mtp_of; /* the model whose head this is (mtp_head.h), or NULL */
+    struct assistant *assistant;   /* assistant.h, or NULL: it is a model by itself */
     struct adapter *adapter;       /* [n_adapter] */
     int n_adapter;
     int max_rank; /* of the adapters' matrices; 0: there are none */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "adapters.h"
+#include "assistant.h"
 #include "base/err.h"
 #include "base/utf8.h"
 #include "device/node_weights.h"
@@ -72,6 +73,8 @@ static int load_all(struct cb_model *m)
     for (int i = 0; m->mtp && (w = cb_mtp_weight(m->mtp, i)); i++)
         if (w->raw)
             TRY(load(m, w));
+    for (int i = 0; m->assistant && (w = cb_assistant_weight(m->assistant, i)); i++)
+        TRY(load(m, w));
     if (cb_layer_share_has_head(m))
         TRY(load(m, &m->output));
     return cb_mtp_open(m);
@@ -354,6 +357,8 @@ static void unload_layers(struct cb_model *m)
     struct weight *w;
 
     for (int i = 0; m->mtp && (w = cb_mtp_weight(m->mtp, i)); i++)
+        unload(m, w);
+    for (int i = 0; m->assistant && (w = cb_assistant_weight(m->assistant, i)); i++)
         unload(m, w);
     for (int l = 0; m->layer && l < m->hp.n_layer + (m->mtp != NULL); l++)
         for (int i = 0; (w = cb_weights_at(&m->layer[l], i, m->hp.moe.n_expert)); i++)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "assistant.h"
 #include "base/err.h"
 #include "base/words.h"
 #include "binder.h"
@@ -349,6 +350,8 @@ static uint64_t *unused_of(struct binder *b, const char *name)
     static const char *const senses[] = { "v.", "a.", "mm.", "resampler." };
     struct unused *x = &b->m->unused;
 
+    if (cb_begins(name, "masked_embd_")) /* which rows of the output are likely ones */
+        return &x->tables;
     if (is_later(b, name))
         return &x->later;
     if (strstr(name, ".exp_probs_b_vl.")) /* the choice of experts for parts of images */
@@ -391,6 +394,7 @@ static int bind_all(struct binder *b)
         TRY(layer(b, l));
     TRY(rope_divisors(b));
     TRY(cb_mtp_bind(b, layer));
+    TRY(cb_assistant_bind(b));
     return check_all_bound(b);
 }
 
@@ -533,6 +537,7 @@ void cb_weights_free(struct cb_model *m)
     free(m->layer);
     free(m->global);
     free(m->output_bias);
+    cb_assistant_free(m->assistant);
     cb_bind_free_norm(&m->out_norm);
     for (int i = 0; i < ROPE_TABLES; i++)
         for (int j = 0; j < 2; j++)

@@ -117,8 +117,7 @@ void cb_headed_add(const struct recipe *r)
     cb_headed_row(r, n, "nextn.eh_proj.weight", 2 * ne, ne, 0, 0.2);
 }
 
-/* The tensors whose names end so have the same number everywhere. */
-static void level(const struct recipe *r, const char *end)
+void cb_headed_level(const struct recipe *r, const char *end)
 {
     json_t *t = json_object_get(r->root, "tensors");
 
@@ -134,7 +133,7 @@ static void still(const struct recipe *r)
                                         "ffn_down_exps.weight", "ffn_down_shexp.weight" };
 
     for (size_t i = 0; i < sizeof outs / sizeof *outs; i++)
-        level(r, outs[i]);
+        cb_headed_level(r, outs[i]);
 }
 
 /* An output of its own, and for AGREES a head that hands on the next token's embedding: it then
@@ -176,7 +175,7 @@ void cb_headed_make(struct headed *h, int i, int what)
         cb_headed_remove(r, -1, "output.weight");
     }
     if (what == HEAD_AGREES) {
-        level(r, "nextn.enorm.weight");
+        cb_headed_level(r, "nextn.enorm.weight");
         cb_headed_remove(r, -1, "nextn.eh_proj.weight");
         cb_headed_remove(r, -1, "nextn.shared_head_norm.weight");
     }

@@ -34,6 +34,8 @@ void cb_headed_add(const struct recipe *r); /* gives it a head, in the block aft
 json_t *cb_headed_key(const struct recipe *r, const char *name); /* NULL: it has no such key */
 /* Removes the tensors of block l, or those that end so. */
 void cb_headed_remove(const struct recipe *r, int l, const char *end);
+/* The tensors whose names end so have the same number everywhere, their mean. */
+void cb_headed_level(const struct recipe *r, const char *end);
 void cb_headed_row(const struct recipe *r, int l, const char *name, int a, int b, double mean,
                    double width);
 

@@ -200,9 +200,9 @@ def draw(seed, i):
     return (x >> 40) / 8388608.0 - 1
 
 
-def recipe(family, name):
+def recipe(family, name, kind="family"):
     """The tiny model of a family's recipe in tests/vectors"""
-    with open(os.path.join(VECTORS, f"family-{family}.json"), encoding="utf-8") as f:
+    with open(os.path.join(VECTORS, f"{kind}-{family}.json"), encoding="utf-8") as f:
         r = json.load(f)
     forms = {"uint32": lambda v: struct.pack("<II", 4, v),
              "bool": lambda v: struct.pack("<IB", 7, v),

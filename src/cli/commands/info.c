@@ -229,14 +229,14 @@ static int model_json(const struct engine *e, const struct mix *mix, const struc
     json_object_del(mem, "rss_peak_bytes");
     j = json_pack(
         "{s:o, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:b, s:o, s:i, s:i, s:I, s:I, s:i, s:o, s:s, s:s, s:o}",
+        "s:b, s:o, s:i, s:i, s:i, s:I, s:I, s:i, s:o, s:s, s:s, s:o}",
         "path", cb_json_str(e->path), "arch", i->arch, "name", i->name, "quant", i->quant,
         "n_params", (json_int_t)i->n_params, "file_bytes", (json_int_t)i->file_bytes, "n_layer",
         i->n_layer, "n_embd", i->n_embd, "n_head", i->n_head, "n_kv", i->n_kv, "head_dim",
         i->head_dim, "n_ff", i->n_ff, "n_vocab", i->n_vocab, "n_ctx_train", i->n_ctx_train, "bos",
         i->bos, "eos", i->eos, "add_bos", i->add_bos, "tensors", tensors, "n_draft_layer",
-        i->n_draft_layer, "n_unused_layer", i->n_unused_layer, "unused_layer_bytes",
-        (json_int_t)i->unused_layer_bytes, "unused_senses_bytes",
+        i->n_draft_layer, "n_target_embd", i->n_target_embd, "n_unused_layer", i->n_unused_layer,
+        "unused_layer_bytes", (json_int_t)i->unused_layer_bytes, "unused_senses_bytes",
         (json_int_t)i->unused_senses_bytes, "n_ctx", e->n_ctx, "policy",
         cb_json_str(e->chosen.policy), "type_k", e->chosen.type_k, "type_v", e->chosen.type_v,
         "memory", mem);
@@ -258,6 +258,11 @@ static void model_text(const struct engine *e, const struct mix *mix, const stru
         i->n_layer, i->n_embd, i->n_head, i->n_kv, i->head_dim, i->n_ff, i->n_vocab,
         i->n_ctx_train);
     printf("BOS, EOS         %d, %d%s\n", i->bos, i->eos, i->add_bos ? ", BOS in front" : "");
+    if (i->n_target_embd)
+        printf(
+            "drafts           for a model with an embedding of %d (--draft-model), whose keys it "
+            "reads\n",
+            i->n_target_embd);
     if (i->n_draft_layer)
         printf("drafts           by a head for later tokens (--draft-mtp)\n");
     if (i->n_unused_layer)

@@ -439,9 +439,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "saves; 0: leave the head unused; the text is the same" },
     [ARG_DRAFT_MODEL] = { "draft-model", .alias = "-md --model-draft", .takes = TAKES_FILE,
         .env = 1, .unit = "FILE.gguf", .sets = SET_GENERATE | SET_OWN_SERVE,
-        .text = "a second, smaller model with the same tokens guesses where the context has "
-                "nothing to guess from, up to --draft tokens (8 if that is not given); the text "
-                "is the same" },
+        .text = "a second, smaller model with the same tokens, or a Gemma 4's assistant, guesses "
+                "where the context has nothing to guess from, up to --draft tokens (8 if that is "
+                "not given); the text is the same" },
     [ARG_GRAMMAR] = { "grammar", .takes = TAKES_TEXT, .unit = "GBNF",
         .sets = SET_GENERATE,
         .text = "generate only what this grammar allows, ctxbank-grammar(7)" },
