@@ -208,7 +208,10 @@ int cb_bank_checkpoint(const struct bank *b, int n)
 {
     const struct states *s = &b->states;
 
-    return cb_states_is(s) && !cb_states_in_draft(s, b->n_seen, n) ? cb_states_last(s, n) : n;
+    if (!cb_states_is(s) || cb_states_in_draft(s, b->n_seen, n))
+        return n;
+    return s->draft && s->whole && n > b->n_seen - s->draft ? b->n_seen - s->draft
+                                                            : cb_states_last(s, n);
 }
 
 /* The states of a reader that takes back a draft are there already. */

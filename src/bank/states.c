@@ -125,7 +125,7 @@ static void swap(struct states *s)
 void cb_states_drafting(struct states *s)
 {
     s->drafting = 1;
-    s->draft = 0;
+    s->draft = s->whole = 0;
 }
 
 void cb_states_drafted(struct states *s, int n)
@@ -133,6 +133,23 @@ void cb_states_drafted(struct states *s, int n)
     swap(s);
     s->drafting = 0;
     s->draft = n;
+}
+
+void cb_states_hold(struct states *s, int on)
+{
+    s->holding = on;
+    if (on)
+        s->draft = 0;
+}
+
+void cb_states_held(struct states *s)
+{
+    if (!s->drafting) {
+        s->draft++;
+        return;
+    }
+    cb_states_drafted(s, 1);
+    s->whole = 1;
 }
 
 void cb_states_undraft(struct states *s)

@@ -36,6 +36,8 @@ struct states {
     int drafting; /* 1: tokens of a draft go through layers: they write the state after them to
                   `before` and leave `now` as it is */
     int draft;    /* the last tokens, fed so: `before` is the state before them; 0: none */
+    int whole;    /* 1: these were decoded one by one, and are taken back together */
+    int holding;  /* 1: so are tokens that are decoded one by one from here on */
     struct state_point *point; /* [n] ascending */
     int n, most;               /* checkpoints there are, and that the limit allows */
 };
@@ -86,10 +88,15 @@ void cb_states_drop(struct states *s); /* or forgets it */
  */
 void cb_states_drafting(struct states *s);
 void cb_states_drafted(struct states *s, int n);
+/* 1: from here on tokens that are decoded one by one are a draft; 0: they are no more. The first
+ * one is fed as cb_states_drafting() has it, the others change `now`; call the second after each.
+ */
+void cb_states_hold(struct states *s, int on);
+void cb_states_held(struct states *s);
 /* May the tokens from n on of n_seen be taken back, since they are of the last draft? */
 static inline int cb_states_in_draft(const struct states *s, int n_seen, int n)
 {
-    return s->draft && n >= n_seen - s->draft;
+    return s->draft && (s->whole ? n == n_seen - s->draft : n >= n_seen - s->draft);
 }
 /* They are: the state is again that before the draft. Then layers take those before n once more,
  * and cb_states_drop() ends it. */

@@ -44,6 +44,7 @@ static int part(cb_session *s, const int32_t *tokens, int n)
     same = min_int(same, n - 1);
     if (s->bank.n_feed || same >= s->bank.n_seen)
         return CB_OK;
+    same = cb_bank_checkpoint(&s->bank, same); /* what is after it is read again */
     if (!cb_attention_uncut(&s->attention, same))
         return cb_session_truncate(s, same);
     cb_session_clear(s); /* a window has dropped rows further back than the last guesses */
@@ -77,10 +78,8 @@ static int32_t likeliest(const struct model_drafter *d)
     return id >= d->n_vocab || (id >= 0 && cb_token_is_end(d->s->model, id)) ? -1 : id;
 }
 
-static int guess(const struct model_drafter *d, int32_t *draft, int most)
+static int guess_each(const struct model_drafter *d, int32_t *draft, int most)
 {
-    TRY(cb_session_work_fit_draft(d->s, most));
-    cb_draft_rows_begin(&d->s->attention, most, 0);
     for (int i = 0; i < most; i++) {
         if (i)
             TRY(cb_session_decode(d->s, draft[i - 1]));
@@ -89,6 +88,19 @@ static int guess(const struct model_drafter *d, int32_t *draft, int most)
             return i;
     }
     return most;
+}
+
+/* Windows and states are held as they are now: rejected guesses are taken back. */
+static int guess(const struct model_drafter *d, int32_t *draft, int most)
+{
+    int got;
+
+    TRY(cb_session_work_fit_draft(d->s, most));
+    cb_draft_rows_begin(&d->s->attention, most, 0);
+    cb_states_hold(&d->s->bank.states, 1);
+    got = guess_each(d, draft, most);
+    cb_states_hold(&d->s->bank.states, 0);
+    return got;
 }
 
 int cb_model_drafter_guess(struct model_drafter *d, const int32_t *tokens, int n, int32_t *draft,

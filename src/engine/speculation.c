@@ -76,9 +76,6 @@ int cb_speculation_set_draft(cb_speculation *x, cb_session *draft)
     const int assists = draft && cb_assistant_has(draft);
     const char *why = draft && !assists ? cb_speculation_why_not(draft) : NULL;
 
-    if (draft && cb_attention_has(&draft->attention,
-                                  READ_STATE)) /* it would go back further than its last draft */
-        why = "a layer remembers without keys";
     if (draft == x->s)
         return cb_fail(CB_EARG, "draft model: the session cannot guess for itself");
     if (why)

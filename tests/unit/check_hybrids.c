@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "ctxbank.h"
+#include "engine/model_drafter.h"
+#include "kit/drafted.h"
 #include "kit/recipe.h"
 #include "kit/settings.h"
 #include "kit/suite.h"
@@ -161,6 +163,83 @@ START_TEST(wide_budgets)
 }
 END_TEST
 
+/* ---- as draft models ---- */
+
+enum { DRAFT = 5 };
+
+static cb_session *follower_of_text(void)
+{
+    cb_session *s = open_with("full", "f32");
+
+    ck_assert_ptr_nonnull(s);
+    return s;
+}
+
+/* A model guesses for itself, after each of many tokens that are not its guesses: states go back to
+ * the place where the guesses began, so that its logits are those of the timeline. */
+START_TEST(guesses_are_taken_back)
+{
+    cb_session *of, *s;
+    struct model_drafter d;
+    int32_t draft[DRAFT];
+    int reads, further = 0;
+
+    open_recipe(_i);
+    of = follower_of_text();
+    s = follower_of_text();
+    if (cb_speculation_why_not(s)) /* layers share keys */
+        ck_assert_ptr_nonnull(strstr(recipes[_i], "gemma"));
+    else
+        for (int n = 100; n < PROMPT; n++) {
+            double off;
+            d = (struct model_drafter){ s, recipe.n_vocab, 0 };
+            if (n == 100)
+                ck_assert_ok(cb_session_prefill(of, ids, n, NULL));
+            ck_assert_int_ge(cb_model_drafter_guess(&d, ids, n, draft, 1, 1e9, &reads), 0);
+            ck_assert_int_eq(reads, 0);
+            ck_assert_int_eq(cb_session_len(s), n);
+            off = cb_recipe_apart(&recipe, s, of);
+            ck_assert_msg(off < 1e-3, "%s, %d tokens: %g", recipes[_i], n, off);
+            cb_model_drafter_guess(&d, ids, n, draft, DRAFT, 1e9, &reads);
+            further += cb_session_len(s) > n;
+            ck_assert_ok(cb_session_decode(of, ids[n]));
+        }
+    /* the logits of these recipes are too small for a guess that is sure */
+    ck_assert(further > 10 || !strcmp(recipes[_i], "granitehybrid") ||
+              !strcmp(recipes[_i], "gemma3n"));
+    cb_session_close(of);
+    cb_session_close(s);
+    close_recipe();
+}
+END_TEST
+
+/* The text with drafts of the model itself is that without; none is rejected that is likeliest. */
+START_TEST(drafts_of_the_model_itself)
+{
+    struct drafted_text x = { DRAFT, 80, NULL, cb_sampler_defaults() };
+    struct cb_speculation_counts counts;
+    cb_session *one, *s;
+
+    open_recipe(_i / 2);
+    one = follower_of_text();
+    s = follower_of_text();
+    x.draft = follower_of_text();
+    x.pick.temp = _i % 2 ? 0.8f : 0;
+    x.pick.seed = 5;
+    if (cb_speculation_why_not(s)) {
+        cb_session_close(one);
+        cb_session_close(s);
+    } else {
+        ck_assert_ok(cb_session_prefill(one, ids, 100, NULL));
+        ck_assert_ok(cb_session_prefill(s, ids, 100, NULL));
+        counts = cb_drafted_text(one, s, &x);
+        ck_assert(_i % 2 || counts.model_accepted >= counts.model_drafted - DRAFT);
+    }
+    cb_session_close(x.draft);
+    close_recipe();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("hybrids");
@@ -169,6 +248,8 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, all_policies_and_types, 0, N_RECIPE);
     tcase_add_loop_test(tc, wide_budgets, 0, N_RECIPE);
+    tcase_add_loop_test(tc, guesses_are_taken_back, 0, N_RECIPE);
+    tcase_add_loop_test(tc, drafts_of_the_model_itself, 0, 2 * N_RECIPE);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

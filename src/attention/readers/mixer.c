@@ -309,7 +309,7 @@ static void begin(struct attention *a)
     struct bank *b = a->bank;
 
     if (b->decoding) {
-        if (b->n_feed > 1)
+        if (b->n_feed > 1 || (b->states.holding && !b->states.draft))
             cb_states_drafting(&b->states);
         return;
     }
@@ -327,6 +327,10 @@ static int room(const struct attention *a, int l, int i)
 /* No checkpoint makes room for one of a draft. */
 static void fed(struct attention *a, int n)
 {
+    if (a->bank->decoding && n == 1 && a->bank->states.holding) {
+        cb_states_held(&a->bank->states);
+        return;
+    }
     cb_states_drop(&a->bank->states);
     if (a->bank->decoding && n > 1)
         cb_states_drafted(&a->bank->states, n);
