@@ -111,7 +111,8 @@ struct sketch_plan {
     int columns;         /* > 0: by partial keys of `columns` columns; all three 0: by none */
     float alpha;         /* with columns: logits so far below the largest are near it */
     enum by_heads heads; /* with page: PER_KV_HEAD_MEAN or _MAX of the query heads' bounds, or a
-                            choice for each of them, EACH_HEAD */
+                            choice for each of them, EACH_HEAD; with columns: _MAX of their logits,
+                            each less its head's maximum, or EACH_HEAD */
     int k;               /* slots chosen; with page: slots of whole pages, of 3 at least; with
                             columns: at most */
     double share;        /* > 0: k is this share of the candidates, rounded down, at least 1 */

@@ -222,14 +222,16 @@ enum { TEXT = 180, STEPS = 24 / CB_SLOWED, LAYERS = 4, HEADS = 8, KV = 2 };
 static const struct {
     const char *family, *policy;
     double ratio, alpha, most;
-    int window;
+    int window, lists;
 } cases[] = {
-    { "llama", "infinigen:alpha=0.3", 0.3, 0.3, 0.2, 0 },
-    { "qwen2", "infinigen:alpha=0.4,most=70", 0.3, 0.4, 70, 0 },
-    { "qwen2", "infinigen:alpha=0.3,ratio=1,dense=1", 1, 0.3, 0.2, 0 },
-    { "llama", "infinigen:alpha=5,most=7,ratio=0.5", 0.5, 5, 7, 0 },
-    { "llama", "infinigen:alpha=0,most=7", 0.3, 0, 7, 0 },
-    { "mistral", "infinigen:alpha=0.3,dense=3", 0.3, 0.3, 0.2, 100 },
+    { "llama", "infinigen:alpha=0.3", 0.3, 0.3, 0.2, 0, KV },
+    { "qwen2", "infinigen:alpha=0.4,most=70", 0.3, 0.4, 70, 0, KV },
+    { "qwen2", "infinigen:alpha=0.3,ratio=1,dense=1", 1, 0.3, 0.2, 0, KV },
+    { "llama", "infinigen:alpha=5,most=7,ratio=0.5", 0.5, 5, 7, 0, KV },
+    { "llama", "infinigen:alpha=0,most=7", 0.3, 0, 7, 0, KV },
+    { "mistral", "infinigen:alpha=0.3,dense=3", 0.3, 0.3, 0.2, 100, KV },
+    { "qwen2", "infinigen:alpha=0.4,group=each", 0.3, 0.4, 0.2, 0, HEADS },
+    { "mistral", "infinigen:alpha=0.3,most=9,group=each", 0.3, 0.3, 9, 100, HEADS },
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
@@ -339,14 +341,15 @@ static int count(double x[HEADS][400], int first, int n, double alpha, double mo
     return sum < 1 ? 1 : sum < cap ? sum : cap;
 }
 
-/* 1: the slots that a KV head read are those with the best ranks, as far as rounding can tell. */
-static int are_best(double x[HEADS][400], int kv, int first, int n, const char *reads, double off)
+/* 1: the slots of list i of n_list are those with the best ranks, as far as rounding can tell. */
+static int are_best(double x[HEADS][400], int i, int n_list, int first, int n, const char *reads,
+                    double off)
 {
     double worst = INFINITY, best = -INFINITY;
 
     for (int j = first; j < n; j++) {
         double rank = -INFINITY;
-        for (int h = kv * HEADS / KV; h < (kv + 1) * HEADS / KV; h++)
+        for (int h = i * HEADS / n_list; h < (i + 1) * HEADS / n_list; h++)
             rank = fmax(rank, x[h][j]);
         worst = reads[j] ? fmin(worst, rank) : worst;
         best = reads[j] ? best : fmax(best, rank);
@@ -360,6 +363,7 @@ static void check_layer(struct checking *x, int l)
     const struct attention *a = &x->s->attention;
     const int n = x->s->bank.store[l].n[0] - 1, window = cases[x->c].window; /* n: before it */
     const int first = window && n + 1 > window ? n + 1 - window : 0;
+    const int n_list = cases[x->c].lists;
     double q[HEADS * HD], off, own_off;
     int n_read = 0;
 
@@ -367,9 +371,9 @@ static void check_layer(struct checking *x, int l)
     logits(x, l, q, first, n, by_guess, &off);
     project(x->s, l, x->base, x->in[0], n, q);
     logits(x, l, q, first, n, by_own, &own_off);
-    for (int kv = 0; kv < KV; kv++) {
+    for (int list = 0; list < n_list; list++) {
         char reads[400] = { 0 };
-        const int32_t *slot = cb_slot_lists_slots(a, l, kv, &n_read);
+        const int32_t *slot = cb_slot_lists_slots(a, l, list, &n_read);
         for (int i = 0; i < n_read; i++) {
             ck_assert(slot[i] >= first && slot[i] <= n && (!i || slot[i] > slot[i - 1]));
             reads[slot[i]] = 1;
@@ -380,14 +384,15 @@ static void check_layer(struct checking *x, int l)
                          count(by_guess, first, n, cases[x->c].alpha - 2 * off, cases[x->c].most));
         ck_assert_int_le(n_read,
                          count(by_guess, first, n, cases[x->c].alpha + 2 * off, cases[x->c].most));
-        ck_assert_msg(are_best(by_guess, kv, first, n, reads, off), "token %d, layer %d", n, l);
-        x->by_own += are_best(by_own, kv, first, n, reads, own_off);
+        ck_assert_msg(are_best(by_guess, list, n_list, first, n, reads, off), "token %d, layer %d",
+                      n, l);
+        x->by_own += are_best(by_own, list, n_list, first, n, reads, own_off);
         x->n++;
     }
     x->least = n_read < x->least ? n_read : x->least;
     x->most = n_read > x->most ? n_read : x->most;
-    x->read += KV * ((uint64_t)(n - first) * (uint64_t)x->columns * 2 +
-                     (uint64_t)(n_read + 1) * 2 * HD * sizeof(float));
+    x->read += (uint64_t)(KV * (n - first) * x->columns * 2) +
+               (uint64_t)(n_list * (n_read + 1) * 2 * HD) * sizeof(float);
 }
 
 static void look(void *arg, const struct attention *a, int l)

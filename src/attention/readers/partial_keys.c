@@ -3,7 +3,8 @@
  * a token, its input is multiplied with the next layer's query matrix: a guess of the next layer's
  * queries, as the input changes little from layer to layer. Their first columns, skewed, give
  * logits with the partial keys. A query head counts the slots whose logits come within alpha of its
- * largest; every KV head reads as many slots as query heads count on average. */
+ * largest; every list has as many slots as query heads count on average. The paper has a list for
+ * each query head; by default those of a KV head share one. */
 #include <math.h>
 #include <string.h>
 
@@ -38,15 +39,17 @@ static int open(struct attention *a, void **state)
 {
     const size_t nh = (size_t)a->model->hp.n_head;
     struct partial_keys *x;
-    int columns = 0;
+    int columns = 0, n_list = a->bank->n_kv;
 
     for (int l = 0; l < a->bank->n_layer; l++)
         if (a->plan[l].sketch.columns) {
             columns = a->plan[l].sketch.columns;
+            if (a->plan[l].sketch.heads == EACH_HEAD)
+                n_list = a->model->hp.n_head;
             TRY(cb_store_may_skew(&a->bank->store[l], columns));
         }
     TRY(cb_slot_lists_device(a, !a->dev->ops->memory, "partial keys"));
-    TRY(cb_slot_lists_new(a, sizeof *x, a->bank->n_kv, 0, state));
+    TRY(cb_slot_lists_new(a, sizeof *x, n_list, 0, state));
     x = *state;
     x->columns = columns;
     x->guess = cb_state_alloc(x, (MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
@@ -123,13 +126,14 @@ struct ranking {
     float alpha;
 };
 
-/* Counts the slots that each query head of a KV head has near its largest logit. The logits of the
- * first one become the ranks of slots: how far below the largest they are for the query head that
- * wants them most. */
+/* Counts the slots that each query head of a KV head has near its largest logit. If they share a
+ * list, the logits of the first one become the ranks of slots: how far below the largest they are
+ * for the query head that wants them most. */
 static void rank_slots(void *ctx, int kv, int thread)
 {
     const struct ranking *r = ctx;
     const int group = cb_attention_group(r->a), stride = r->a->bank->n_ctx;
+    const int shared = r->x->lists.n_list == r->a->bank->n_kv;
     float *rank = r->x->logit + (size_t)(kv * group) * (size_t)stride;
 
     (void)thread;
@@ -139,7 +143,7 @@ static void rank_slots(void *ctx, int kv, int thread)
         int near = 0;
         for (int j = 0; j < r->n; j++)
             near += x[j] >= least;
-        for (int j = 0; j < r->n; j++) {
+        for (int j = 0; j < r->n && shared; j++) {
             const float y = x[j] - top;
             rank[j] = g && rank[j] > y ? rank[j] : y;
         }
@@ -147,13 +151,12 @@ static void rank_slots(void *ctx, int kv, int thread)
     }
 }
 
-/* Each KV head chooses as many slots of the range, at most r->k -> its list, ascending; the count
- */
+/* As many slots of the range for each list, at most r->k, ascending -> how many */
 static int choose(struct attention *a, int l, const struct slot_range *r)
 {
     struct partial_keys *x = cb_reader_state(a, l);
     struct ranking rank = { a, x, r->hi - r->lo, a->plan[l].sketch.alpha };
-    const int n_head = a->model->hp.n_head, group = cb_attention_group(a), all = r->hi - r->lo;
+    const int n_head = a->model->hp.n_head, all = r->hi - r->lo, per = n_head / x->lists.n_list;
     int64_t sum = 0;
     int n;
 
@@ -162,12 +165,12 @@ static int choose(struct attention *a, int l, const struct slot_range *r)
     for (int h = 0; h < n_head; h++)
         sum += x->n_near[h];
     n = min_int(max_int(1, (int)(sum / n_head)), min_int(r->k, all));
-    for (int h = 0; h < a->bank->n_kv; h++) {
+    for (int h = 0; h < x->lists.n_list; h++) {
         int32_t *idx = cb_slot_lists_at(a, l, r, h);
         x->lists.n[h] = n;
         if (n == all)
             continue;
-        a->dev->ops->topk(a->dev, x->logit + (size_t)(h * group) * (size_t)a->bank->n_ctx, all, n,
+        a->dev->ops->topk(a->dev, x->logit + (size_t)(h * per) * (size_t)a->bank->n_ctx, all, n,
                           idx);
         for (int i = 0; i < n && r->lo; i++)
             idx[i] += r->lo;

@@ -4,7 +4,7 @@
  * logits, and the next layer reads the tokens whose logits come near the largest. */
 #include "policy/policy.h"
 
-enum { RATIO, ALPHA, MOST, DENSE };
+enum { RATIO, ALPHA, MOST, DENSE, GROUP };
 
 static const struct method_opt opts[] = {
     [RATIO] = { "ratio", "", "share of a key's columns that its partial key has", OPT_NUM, 0.3,
@@ -12,12 +12,19 @@ static const struct method_opt opts[] = {
     [ALPHA] = { "alpha", "",
                 "a query head counts the tokens whose logits are at most so far below its largest",
                 OPT_NUM, 5, 0, 1e9, NULL },
-    [MOST] = { "most", "tokens", "most tokens chosen in each KV head; below 1, a share of them",
-               OPT_NUM, 0.2, 1e-6, 1e9, NULL },
+    [MOST] = { "most", "tokens", "most tokens in each list; below 1, a share of them", OPT_NUM, 0.2,
+               1e-6, 1e9, NULL },
     [DENSE] = { "dense", "layers", "first layers, which read all tokens", OPT_INT, 2, 0, 1000,
                 NULL },
+    [GROUP] = { "group", NULL,
+                "max: a KV head's query heads share a list, by the largest of their logits, each "
+                "less its head's maximum; each: every query head has a list of its own, as in the "
+                "paper, and the lists are read one after the other",
+                OPT_CHOICE, 0, 0, 0, "max each" },
     { .name = NULL },
 };
+
+static const enum by_heads heads[] = { PER_KV_HEAD_MAX, EACH_HEAD };
 
 /* A layer is guessed by the one before it. */
 static int has_before(const struct shape *sh, int l)
@@ -45,6 +52,7 @@ static int plan_layers(struct policy *p, const struct shape *sh, struct layer_pl
     for (int l = dense; l < sh->n_layer; l++)
         row[l].sketch = (struct sketch_plan){ .columns = columns > 1 ? columns : 1,
                                               .alpha = (float)p->val[ALPHA].num,
+                                              .heads = heads[(int)p->val[GROUP].num],
                                               .k = (int)most,
                                               .share = most < 1 ? most : 0 };
     p->at_most = 1; /* how many tokens are read depends on the text */
