@@ -828,10 +828,12 @@ EXTRA_DIST += \
 	tests/vectors/continuation-qwen2.5-0.5b.json \
 	tests/vectors/continuation-smollm2.json \
 	tests/vectors/kvpress-smollm2.json \
+	tests/vectors/published-smollm2.json \
 	tests/vectors/make_codecs.py \
 	tests/vectors/make_kivi.py \
 	tests/vectors/make_continuation.py \
 	tests/vectors/make_kvpress.py \
+	tests/vectors/make_published.py \
 	tests/vectors/make_methods.py \
 	tests/vectors/make_tokenizer.py \
 	tests/vectors/tok-gemma-3-270m.json \
