@@ -15,15 +15,28 @@ but for ppl and items:
   scores RUN [blind]         the lowest and the highest score of all policies
   mean POLICY [blind]        mean score over the first model's runs that asked the policy
   mean_full POLICY [blind]   the full cache's mean score over the same runs
+  faster RUN POLICY          tokens/s as a multiple of the full cache's, at the run's greatest depth
   ppl RUN POLICY             perplexity
   ppl_more RUN POLICY        the perplexity above the full cache's
   recall POLICY, best POLICY, share POLICY
                              of run `attention`: attention recalled, by the best choice, tokens read
   density RUN                pairs of query and token that its prompts read
+  published POLICY           mean KL divergence, in nats, of the paper's algorithm apart from
+                             ctxbank (tests/vectors/make_published.py)
+  published_read POLICY      tokens that its query heads read besides the newest, each of its own
+  published_union POLICY     tokens that any query head of a KV head reads
+  published_tokens, published_targets
+                             of its context, and those that follow
+  published_angle WHAT       mean angles of pairs of layers' keys or values, in degrees
 """
+import functools
+import json
+import os
 import re
 import shlex
 
+PUBLISHED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "vectors",
+                         "published-smollm2.json")
 FIGURE = re.compile(r"\{(\w+)(\.\d)?((?: [^{}]+)?)\}")
 
 
@@ -75,6 +88,10 @@ class Figures:
         runs = self._runs(policy, question)
         return 100 * sum(self.costs[r][question]["full"][0] for r in runs) / len(runs)
 
+    def faster(self, run, policy):
+        tps = {r["policy"]: r["rows"][-1]["tps_mean"] for r in self.answers[run]}
+        return tps[policy] / tps["full"]
+
     def ppl(self, run, policy):
         return next(r["perplexity"] for r in self.answers[run] if r["policy"] == policy)
 
@@ -96,6 +113,36 @@ class Figures:
     def density(self, run):
         found = [r["prompt_density"] for r in self.answers[run] if r.get("prompt_density")]
         return 100 * sum(found) / len(found)
+
+    def published(self, policy):
+        return published()[policy]["kld"]
+
+    def published_read(self, policy):
+        return published()[policy]["read_percent"][0]
+
+    def published_union(self, policy):
+        return published()[policy]["read_percent"][1]
+
+    def published_tokens(self):
+        return f"{recorded()['n_context']:,}"
+
+    def published_targets(self):
+        return f"{recorded()['n_target']}"
+
+    def published_angle(self, what):
+        found = published()["minicache:retain=0.05"]["degrees"][what]
+        return f"{min(found):.0f} to {max(found):.0f}"
+
+
+@functools.cache
+def recorded():
+    with open(PUBLISHED, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def published():
+    """-> {policy: case}"""
+    return {row["policy"]: row for row in recorded()["cases"] + recorded()["beside"]}
 
 
 def fill(text, figures):
