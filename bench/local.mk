@@ -1,7 +1,7 @@
 # Measurements: reports that scripts write, and the answers that they write them from
 EXTRA_DIST += bench/busy-core bench/drafts bench/families bench/goals bench/half-bank \
 	bench/hidden-numbers \
-	bench/long-answer bench/make-quality bench/quality_figures.py bench/rank-time \
+	bench/long-answer bench/make-quality bench/quality_figures.py bench/rank-table bench/rank-time \
 	bench/quality_report.py bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data
