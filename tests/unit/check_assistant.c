@@ -263,10 +263,12 @@ START_TEST(other_targets)
     cb_assisted_recipes(&x, 1);
     if (_i < OTHERS)
         set_number(&x.target, others[_i].key, others[_i].v);
-    else if (_i < OTHERS + 2) /* the other pair's target has other KV heads */
-        cb_recipe_open(&x.target, _i == OTHERS ? "family-gemma4.json" : "family-gemma3.json");
-    else
+    else if (_i == OTHERS + 2)
         cb_headed_level(&x.target, "output_norm.weight");
+    else { /* the other pair's target has other KV heads */
+        cb_recipe_close(&x.target);
+        cb_recipe_open(&x.target, _i == OTHERS ? "family-gemma4.json" : "family-gemma3.json");
+    }
     cb_assisted_open(&x, "cpu", 0);
     if (_i < OTHERS)
         check_wrong(others[_i].says);
