@@ -243,10 +243,13 @@ static int first_feed(const struct job_order *o, const struct slot *at, int kept
  * written alone. */
 static int begin_drafts(const struct scheduler *s, struct slot *at)
 {
+    int err;
+
     if ((!s->p.draft && !cb_session_draft_mtp(at->session)) || cb_speculation_why_not(at->session))
         return CB_OK;
     TRY(cb_speculation_new(at->session, s->p.draft, &at->drafts));
-    return cb_speculation_set_draft(at->drafts, s->p.drafter);
+    err = cb_speculation_set_draft(at->drafts, s->p.drafter);
+    return err == CB_EUNSUPPORTED ? CB_OK : err; /* the request's policy is another */
 }
 
 static int start(struct scheduler *s, struct job *j, struct slot *at, int kept)
