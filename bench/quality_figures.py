@@ -114,6 +114,9 @@ class Figures:
         found = [r["prompt_density"] for r in self.answers[run] if r.get("prompt_density")]
         return 100 * sum(found) / len(found)
 
+    def kl(self, run, policy):
+        return next(r["kld_mean"] for r in self.answers[run] if r["policy"] == policy)
+
     def published(self, policy):
         return published()[policy]["kld"]
 
