@@ -8,8 +8,7 @@
 enum {
     MOST = 127,
     REST = 15,
-    LOW = 7,          /* the rest is -7..7 */
-    MOST_HEADS = 1024 /* of a selector: hparams.c */
+    LOW = 7 /* the rest is -7..7 */
 };
 
 /* Where the code of number c of key j is, counted from the first of its block */
@@ -139,7 +138,7 @@ float cb_strip_codes(const float *x, int hd, int apart, int32_t *code, int32_t *
 /* A key can get more by heads of larger |weight| |q|: these come first; at equality the first. */
 static void order_heads(const float *q, const float *weight, int n_head, int hd, int *order)
 {
-    float most[MOST_HEADS];
+    float most[STRIP_MOST_HEADS];
 
     for (int h = 0; h < n_head; h++) {
         float sum = 0, w = weight ? weight[h] : 1;
@@ -162,7 +161,7 @@ void cb_strip_query(const float *q, const float *weight, int n_head, int hd, voi
     const int quads = cb_strip_pad(hd) / 4, n = tiles(n_head) * STRIP_HEADS;
     int32_t *code = mem, *start = code + (size_t)n * (size_t)quads;
     float *w = (float *)(start + n);
-    int order[MOST_HEADS];
+    int order[STRIP_MOST_HEADS];
 
     memset(mem, 0, cb_strip_query_bytes(n_head, hd));
     order_heads(q, weight, n_head, hd, order);

@@ -15,9 +15,10 @@
 #include <stdint.h>
 
 enum {
-    STRIP_BLOCK = 128, /* keys of a block */
-    STRIP_KEYS = 16,   /* of a strip */
-    STRIP_HEADS = 8,   /* index heads of a tile */
+    STRIP_BLOCK = 128,       /* keys of a block */
+    STRIP_MOST_HEADS = 1024, /* of a selector: hparams.c */
+    STRIP_KEYS = 16,         /* of a strip */
+    STRIP_HEADS = 8,         /* index heads of a tile */
     STRIP_SAMPLE = 32,
     STRIP_STAGES = 4,
     STRIP_OWN = 512, /* bytes of a query that are the device's */

@@ -20,7 +20,6 @@
 enum {
     HELD = 128,              /* most keys that wait for the next heads */
     ROW = HELD + STRIP_KEYS, /* lines of them begin in different sets of the first cache */
-    MOST_PAD = 128,          /* numbers of a key */
     LEAST_TILES = 4,         /* fewer heads are not worth it */
     LEAST_KEYS = 8,          /* times k */
     GROUP = 16,              /* sampled blocks of an item */
@@ -52,7 +51,7 @@ static int seen_by(const struct index_scan *s, int t)
 /* Does query t leave keys out? */
 static int cascades(const struct index_scan *s, int t)
 {
-    return s->k > 0 && (s->n_head - 1) / STRIP_HEADS + 1 >= LEAST_TILES && s->hd <= MOST_PAD &&
+    return s->k > 0 && (s->n_head - 1) / STRIP_HEADS + 1 >= LEAST_TILES && s->hd <= STRIP_LINE_HD &&
            seen_by(s, t) / LEAST_KEYS >= s->k;
 }
 
@@ -173,7 +172,7 @@ struct held {
     int n;
     int32_t at[ROW]; /* their places in `out` */
     float sum[ROW], step[ROW];
-    _Alignas(64) char key[MOST_PAD / 4][ROW * 4];
+    _Alignas(64) char key[STRIP_LINE_HD / 4][ROW * 4];
 };
 
 struct pass {

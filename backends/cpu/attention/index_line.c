@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { PARTS = 4, KEYS = 2 * STRIP_KEYS, MOST_HEADS = 1024, MOST_QUADS = 32 };
+enum { PARTS = 4, KEYS = 2 * STRIP_KEYS };
 
 /* Sums over keys, from which a head's a and b follow */
 struct fit {
@@ -54,7 +54,7 @@ static struct fit fit_head(const struct kern_index *k, const struct index_scan *
 static void put_line(const struct strip_query *q, int hd, int from, const float *a, const float *b,
                      struct strip_line *out)
 {
-    float sum[4 * MOST_QUADS] = { 0 }, bias = 0;
+    float sum[STRIP_LINE_HD] = { 0 }, bias = 0;
 
     for (int h = from; h < q->n_tile * STRIP_HEADS; h++) {
         const int32_t *code = q->code + h / STRIP_HEADS * q->quads * STRIP_HEADS + h % STRIP_HEADS;
@@ -72,7 +72,7 @@ void cb_index_lines(const struct kern_index *k, const struct index_scan *s,
                     const struct strip_query *q, int n, const int *from, int n_line,
                     struct strip_line *line)
 {
-    float a[MOST_HEADS], b[MOST_HEADS];
+    float a[STRIP_MOST_HEADS], b[STRIP_MOST_HEADS];
 
     for (int h = 0; h < q->n_tile * STRIP_HEADS; h++) {
         const struct fit f = fit_head(k, s, q, n, h);

@@ -164,9 +164,11 @@ struct strips {
     size_t ahead;      /* line() prefetches what lies these bytes later */
 };
 
+enum { STRIP_LINE_HD = 128 }; /* most numbers of a line */
+
 /* A vector that meets keys in place of several heads: bias + weight * (start + code . key) */
 struct strip_line {
-    int32_t code[32]; /* [quads], of at most 128 numbers */
+    int32_t code[STRIP_LINE_HD / 4]; /* [quads] */
     int32_t start;
     float weight, bias;
 };
