@@ -133,8 +133,7 @@ static void leave(struct guess *g)
 
     s->dev->ops->rmsnorm(s->dev, s->w.x, s->model->out_norm.w, s->model->hp.norm_eps, ne, 1, 1, ne,
                          s->w.norm, ne);
-    cb_product(s, mm, 1, s->w.norm, 1);
-    cb_product(s, mm + 1, 1, s->w.norm, 1);
+    cb_product(s, mm, 2, s->w.norm, 1);
 }
 
 /* The logits after token id, which is the last one or a guess of this draft -> w.logits */
