@@ -16,6 +16,7 @@ but for ppl and items:
   mean POLICY [blind]        mean score over the first model's runs that asked the policy
   mean_full POLICY [blind]   the full cache's mean score over the same runs
   faster RUN POLICY          tokens/s as a multiple of the full cache's, at the run's greatest depth
+  kl RUN POLICY              mean KL divergence from the full cache, in nats a token
   ppl RUN POLICY             perplexity
   ppl_more RUN POLICY        the perplexity above the full cache's
   recall POLICY, best POLICY, share POLICY

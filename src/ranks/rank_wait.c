@@ -2,11 +2,12 @@
 /* rank_wait.c - how a rank waits for the others. */
 #include "rank_wait.h"
 
-/* TEST_S: a sleep and the wake after it take about as long, so that testing for longer than this
- * cannot cost less. LONG_S: of waits below, testing sees the end. */
+/* TEST_S: a sleep and the wake after it take about as long, so longer testing costs more than they
+ * do. LONG_S: a shorter wait ends while it is tested, or soon after. */
 static const double TEST_S = 60e-6, LONG_S = 200e-6;
 static const double LEAST_S = 20e-6, MOST_S = 2e-3, IDLE_S = 1, MOST_IDLE_S = 4e-3;
-/* After VAIN waits that outlasted the tests, a rank sleeps at once, but tries every TRY-th time. */
+/* After VAIN waits that outlasted the tests, a rank sleeps at once, but tests first in every
+ * TRY_EACH-th wait. */
 enum { VAIN = 4, TRY_EACH = 16, MANY = 1 << 20 };
 
 static double between(double x, double least, double most)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* rank_wait.h - how a rank waits for the others, who answer within microseconds, or compute for
- * longer. A short wait is tested without a pause. Of a long one, the rank sleeps for as long as
- * the last waits of this kind have taken at least; then its pauses are a share of what the wait
- * has taken already. */
+ * longer. The rank tests a short wait without a pause. It sleeps through half of a long one, as
+ * long as waits of this kind usually are; then each pause is a share of the time it has waited. */
 #ifndef RANK_WAIT_H
 #define RANK_WAIT_H
 
 #include <stdint.h>
 
-/* The waits of one kind so far; all zero at the begin */
+/* The waits of one kind so far; all zero at first */
 struct rank_wait {
     double usual_s; /* what a wait takes at least, mostly */
     int in_vain;    /* waits in a row that tests without a pause did not see the end of */

@@ -70,7 +70,7 @@ START_TEST(damaged_areas)
         if (later) {
             fresh = session_of(m, 0, 0);
             feed(fresh, 0, 420);
-            go_on(s, fresh, "beside a damaged checkpoint");
+            feed_both(s, fresh, "beside a damaged checkpoint");
             cb_session_close(fresh);
             cb_session_close(s);
         }
@@ -103,7 +103,7 @@ START_TEST(damaged_checkpoints)
         ck_assert_int_eq(n_note, second + (first && (n < 384 || second)));
         ck_assert(!n_note || (strstr(last_note, saved) && strstr(last_note, "damaged")));
         feed(fresh, 0, n);
-        go_on(cut, fresh, "cut beside a damaged checkpoint");
+        feed_both(cut, fresh, "cut beside a damaged checkpoint");
         cb_session_close(cut);
         cb_session_close(fresh);
     }
@@ -134,7 +134,7 @@ START_TEST(saved_twice)
         ck_assert_int_eq(n_note, 0);
         fresh = session_of(m, 0, 0);
         feed(fresh, 0, 333);
-        go_on(s, fresh, "cut of a bank that was saved twice");
+        feed_both(s, fresh, "cut of a bank that was saved twice");
         cb_session_close(s);
         cb_session_close(fresh);
     }
@@ -166,7 +166,7 @@ START_TEST(copies_share_checkpoints)
         ck_assert_ok(cb_session_truncate(fork, 400));
         fresh = session_of(m, 0, 0);
         feed(fresh, 0, 400);
-        go_on(fork, fresh, "cut of a copy");
+        feed_both(fork, fresh, "cut of a copy");
         cb_session_close(fork);
         cb_session_close(fresh);
     }
@@ -251,7 +251,7 @@ START_TEST(damaged_in_a_folder)
         cb_bank_dir_close(none);
         ck_assert_int_eq(rmdir(empty), 0);
         same(s, fresh, "beside a damaged checkpoint");
-        go_on(s, fresh, "beside a damaged checkpoint");
+        feed_both(s, fresh, "beside a damaged checkpoint");
         cb_session_close(s);
         cb_session_close(fresh);
     }

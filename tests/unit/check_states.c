@@ -49,7 +49,7 @@ START_TEST(cuts)
             ck_assert_ok(cb_session_truncate(cut, to[i]));
             ck_assert_int_eq(cb_session_len(cut), to[i]);
             feed(fresh, 0, to[i]);
-            go_on(cut, fresh, "cut");
+            feed_both(cut, fresh, "cut");
             cb_session_close(cut);
             cb_session_close(fresh);
         }
@@ -99,12 +99,12 @@ START_TEST(forks)
         ck_assert_ok(cb_session_fork(s, &cut));
         ck_assert_ok(cb_session_decode(fork, 5)); /* does not reach s */
         ck_assert_ok(cb_session_truncate(fork, at[i]));
-        go_on(s, fork, "fork");
+        feed_both(s, fork, "fork");
         ck_assert_ok(cb_session_truncate(cut, 200));
         cb_session_close(fork);
         fork = session_of(m, 0, 0);
         feed(fork, 0, 200);
-        go_on(cut, fork, "cut of a fork");
+        feed_both(cut, fork, "cut of a fork");
         cb_session_close(s);
         cb_session_close(cut);
         cb_session_close(fork);
@@ -123,13 +123,13 @@ START_TEST(saved_banks)
     ck_assert_ok(cb_session_save(s, saved));
     ck_assert_ok(cb_session_load(m, saved, 0, &back));
     same(back, s, "saved");
-    go_on(back, s, "saved");
+    feed_both(back, s, "saved");
     cb_session_close(back);
     ck_assert_ok(cb_session_load(m, saved, 2 * N_CTX, &back));
     ck_assert_ok(cb_session_truncate(back, 333));
     fresh = session_of(m, 0, 0);
     feed(fresh, 0, 333);
-    go_on(back, fresh, "cut of a saved bank");
+    feed_both(back, fresh, "cut of a saved bank");
     cb_session_close(s);
     cb_session_close(back);
     cb_session_close(fresh);
@@ -175,12 +175,12 @@ START_TEST(stopped_prompts)
     feed(s, 0, 200);
     feed(t, 0, 200);
     ck_assert_int_eq(cb_session_prefill(s, ids, 300, &how), CB_ECANCEL);
-    go_on(s, t, "after a prompt that was stopped");
+    feed_both(s, t, "after a prompt that was stopped");
     ck_assert_ok(cb_session_prefill_begin(s, ids, 300, NULL));
     for (int i = 0; i < 15; i++)
         ck_assert_int_eq(cb_session_prefill_step(s), 1);
     cb_session_prefill_cancel(s);
-    go_on(s, t, "after a prompt in steps that was cancelled");
+    feed_both(s, t, "after a prompt in steps that was cancelled");
     cb_session_close(s);
     cb_session_close(t);
     close_recipe();
@@ -208,7 +208,7 @@ START_TEST(checkpoints_of_stopped_prompts)
     ck_assert_ok(cb_session_prefill(s, ids + FROM, N, NULL));
     ck_assert_ok(cb_session_truncate(s, CUT));
     ck_assert_ok(cb_session_prefill(t, ids + FROM, CUT, NULL));
-    go_on(s, t, "cut to a checkpoint after a prompt that was stopped");
+    feed_both(s, t, "cut to a checkpoint after a prompt that was stopped");
     cb_session_close(s);
     cb_session_close(t);
     close_recipe();
@@ -279,10 +279,10 @@ START_TEST(drafts_are_taken_back)
             same(one, all, "draft");
     }
     ck_assert_ok(cb_session_truncate(one, cb_session_len(all)));
-    go_on(one, all, "after drafts");
+    feed_both(one, all, "after drafts");
     ck_assert_ok(cb_session_truncate(one, DRAFTS_TO - 40));
     ck_assert_ok(cb_session_truncate(all, DRAFTS_TO - 40));
-    go_on(one, all, "cut after drafts");
+    feed_both(one, all, "cut after drafts");
     cb_session_close(one);
     cb_session_close(all);
     close_recipe();
@@ -328,7 +328,7 @@ START_TEST(the_text_without_drafts)
     cb_session_memory(one, &a);
     cb_session_memory(s, &b);
     ck_assert_uint_eq(a.checkpoint_bytes, b.checkpoint_bytes);
-    go_on(one, s, "after the text");
+    feed_both(one, s, "after the text");
     cb_speculation_free(x);
     cb_session_close(one);
     cb_session_close(s);

@@ -111,8 +111,8 @@ static inline void same(const cb_session *a, const cb_session *b, const char *wh
                   recipe.root ? what : "", what);
 }
 
-/* Both go on with the same decoded tokens and a prompt. */
-static inline void go_on(cb_session *a, cb_session *b, const char *what)
+/* Feeds both sessions the same tokens and a prompt, and compares them. */
+static inline void feed_both(cb_session *a, cb_session *b, const char *what)
 {
     const int32_t next[] = { ids[3], ids[1], ids[4] };
 
