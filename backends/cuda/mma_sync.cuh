@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mma_sync.cuh - products of small matrices by a warp's 32 items together. An item holds some
- * elements of each matrix, as the PTX ISA says for mma.m16n8k16 and mma.m16n8k8. */
+ * elements of each matrix, as the PTX ISA says for mma.m16n8k16 and mma.m16n8k8. Loads of such
+ * matrices from LOCAL memory, and copies to LOCAL memory that do not wait. */
 #ifndef MMA_SYNC_CUH
 #define MMA_SYNC_CUH
 
@@ -28,6 +29,61 @@ static __device__ inline void mma_m16n8k8(float *d, const unsigned *a, const uns
                  : "r"(a[0]), "r"(a[1]), "r"(b[0]));
 #endif
 }
+
+/* Four matrices of 8 rows of 8 halves, from LOCAL memory: item i names the address of row i % 8 of
+ * matrix i / 8, a multiple of 16. to[m] gets two neighbours of matrix m's row item / 4, columns
+ * item % 4 * 2 and the next. */
+static __device__ inline void load_matrices(unsigned *to, const unsigned *row)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* The same of the matrices with rows and columns exchanged: to[m] gets column item / 4, rows
+ * item % 4 * 2 and the next. */
+static __device__ inline void load_matrices_turned(unsigned *to, const unsigned *row)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* Copies 16 bytes from GLOBAL to LOCAL memory, both at multiples of 16. They are there after
+ * COPIES_WAIT; other items see them after a barrier behind it. Before compute capability 8.0 the
+ * item waits at once. */
+static __device__ inline void COPY_16(unsigned *to, const void *from)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
+                 : "memory");
+#elif defined __CUDA_ARCH__
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+/* The item's copies since the last COPIES_END are one batch. */
+static __device__ inline void COPIES_END()
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}
+
+/* Waits until no more than the item's last n batches, a constant, are under way. */
+template <int n> static __device__ inline void copies_wait()
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" : : "n"(n) : "memory");
+#endif
+}
+#define COPIES_WAIT(n) copies_wait<n>()
 
 #ifdef __CUDA_ARCH__
 #define HAS_M16N8K16 (__CUDA_ARCH__ >= 800)

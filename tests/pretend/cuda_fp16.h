@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -28,6 +29,14 @@ void pretend_barrier();
  * need not wait until all have read this one. */
 enum { PRETEND_ITEMS = 256 };
 extern unsigned char pretend_turn[PRETEND_ITEMS];
+
+/* Copies of each item to shared memory that have not arrived; to NULL: a batch ends here. */
+struct pretend_copy {
+    void *to;
+    const void *from;
+};
+extern std::vector<pretend_copy> pretend_copies[PRETEND_ITEMS];
+extern "C" unsigned char __start_shared[], __stop_shared[];
 
 static inline int pretend_next_turn()
 {

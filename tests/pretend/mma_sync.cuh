@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* mma_sync.cuh - mma.m16n8k16 and mma.m16n8k8 for the host's compiler: where the PTX ISA says that
- * an item of the warp holds which element. Has the name of the file in backends/cuda. All warps of a
+/* mma_sync.cuh - mma.m16n8k16, mma.m16n8k8, ldmatrix and cp.async for the host's compiler: where
+ * the PTX ISA says that an item of the warp holds which element. Has the name of the file in backends/cuda. All warps of a
  * group multiply at the same time, since their items wait for each other at a barrier. */
 #ifndef PRETEND_MMA_SYNC_CUH
 #define PRETEND_MMA_SYNC_CUH
@@ -48,5 +48,64 @@ static inline void mma_m16n8k8(float *d, const unsigned *a, const unsigned *b)
 {
     pretend_mma(8, d, a, b);
 }
+
+/* The words of the warp's four matrices at lane/4 and lane%4, or of the matrices turned */
+static void pretend_load_matrices(unsigned *to, const unsigned *row, int turned)
+{
+    static uint16_t all[2][PRETEND_WARPS][32][8];
+    const int lane = (int)threadIdx.x % 32, at = lane / 4, pair = lane % 4 * 2;
+    auto &rows = all[pretend_next_turn()][threadIdx.x / 32];
+
+    if ((uintptr_t)row % 16 || (const unsigned char *)row < __start_shared ||
+        (const unsigned char *)row >= __stop_shared)
+        __builtin_trap();
+    memcpy(rows[lane], row, sizeof rows[lane]);
+    pretend_barrier();
+    for (int m = 0; m < 4; m++) {
+        const uint16_t lo = turned ? rows[8 * m + pair][at] : rows[8 * m + at][pair];
+        const uint16_t hi = turned ? rows[8 * m + pair + 1][at] : rows[8 * m + at][pair + 1];
+        to[m] = lo | (unsigned)hi << 16;
+    }
+}
+
+static inline void load_matrices(unsigned *to, const unsigned *row)
+{
+    pretend_load_matrices(to, row, 0);
+}
+
+static inline void load_matrices_turned(unsigned *to, const unsigned *row)
+{
+    pretend_load_matrices(to, row, 1);
+}
+
+/* As late as it may be: the bytes come when they are waited for, and are NaN until then. */
+static inline void COPY_16(unsigned *to, const void *from)
+{
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || (unsigned char *)to < __start_shared ||
+        (unsigned char *)to >= __stop_shared)
+        __builtin_trap();
+    memset(to, 0xff, 16);
+    pretend_copies[threadIdx.x].push_back({ to, from });
+}
+
+static inline void COPIES_END()
+{
+    pretend_copies[threadIdx.x].push_back({ nullptr, nullptr });
+}
+
+template <int n> static inline void copies_wait()
+{
+    auto &copies = pretend_copies[threadIdx.x];
+    size_t ends = 0, done = 0;
+
+    for (size_t i = copies.size(); i-- && ends <= n;)
+        if (!copies[i].to && ++ends > n)
+            done = i + 1;
+    for (size_t i = 0; i < done; i++)
+        if (copies[i].to)
+            memcpy(copies[i].to, copies[i].from, 16);
+    copies.erase(copies.begin(), copies.begin() + (long)done);
+}
+#define COPIES_WAIT(n) copies_wait<n>()
 
 #endif

@@ -377,8 +377,6 @@ void resume(unsigned i)
         _longjmp(running->at, 1);
 }
 
-extern "C" char __start_shared[], __stop_shared[];
-
 int run_group(unsigned n)
 {
     static bool backwards;
@@ -387,6 +385,7 @@ int run_group(unsigned n)
     for (unsigned i = 0; i < n; i++) {
         items[i].done = false;
         pretend_turn[i] = 0;
+        pretend_copies[i].clear();
     }
     for (unsigned ended = 0; ended < n;) {
         backwards = !backwards;
@@ -446,6 +445,7 @@ bool is_file(const void *image, const string &name)
 
 pretend_place blockIdx, threadIdx, blockDim;
 unsigned char pretend_turn[PRETEND_ITEMS];
+std::vector<pretend_copy> pretend_copies[PRETEND_ITEMS];
 int pretend_capability;
 
 void pretend_barrier()
