@@ -182,6 +182,11 @@ static void make_split(struct gpu *g, const struct gpu_weight *cw, struct operan
 
     if (o->split || g->status)
         return;
+    if ((uintptr_t)o->x % 16) { /* the kernel reads 16 bytes at a time */
+        float *aligned = cb_gpu_room_for(g, (size_t)n_in * (size_t)n_tok * sizeof(float));
+        cb_gpu_move(g, aligned, o->x, (size_t)n_in * (size_t)n_tok * sizeof(float));
+        o->x = aligned;
+    }
     o->split = cb_gpu_room_for(g, (size_t)n_in * (size_t)n_tok * sizeof(float));
     o->split_scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
     const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->split),

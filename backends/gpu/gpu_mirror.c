@@ -17,8 +17,7 @@ struct gpu_page {
     struct gpu_area *area; /* NULL: free */
     int index;             /* in the area */
     int n;                 /* rows that are as the host has them */
-    uint64_t feed, op;     /* that used it last */
-    uint64_t layer;        /* the same, or the one that it was brought for */
+    struct gpu_read last;  /* its layer may be the one that it was brought for */
     struct gpu_page *newer, *older;
 };
 
@@ -61,13 +60,65 @@ static void link_oldest(struct gpu_mirror *m, struct gpu_page *p)
     m->oldest = p;
 }
 
+static struct gpu_read now(const struct gpu *g)
+{
+    return (struct gpu_read){ g->feed, g->mirror->op, g->mirror->layer };
+}
+
 static void touch(struct gpu *g, struct gpu_page *p)
 {
     unlink_page(g->mirror, p);
     link_newest(g->mirror, p);
-    p->feed = g->feed;
-    p->op = g->mirror->op;
-    p->layer = g->mirror->layer;
+    p->last = now(g);
+}
+
+/* A page hears of the reading of its area as a whole. 1: it was younger than it knew. */
+static int hear(struct gpu_mirror *m, struct gpu_page *p)
+{
+    const struct gpu_again *again = p->area ? &p->area->again : NULL;
+    uint64_t layer = p->last.layer;
+
+    if (!again || p->index < again->lo || p->index >= again->hi || again->last.op <= p->last.op)
+        return 0;
+    layer = layer > again->last.layer ? layer : again->last.layer;
+    p->last = again->last;
+    p->last.layer = layer;
+    unlink_page(m, p);
+    link_newest(m, p);
+    return 1;
+}
+
+/* The page that was read longest ago */
+static struct gpu_page *oldest(struct gpu_mirror *m)
+{
+    while (m->oldest && hear(m, m->oldest))
+        ;
+    return m->oldest;
+}
+
+/* Only pages lo..hi-1 are read again as a whole; the others hear of the last time. */
+static void set_again(struct gpu_mirror *m, struct gpu_area *a, int lo, int hi)
+{
+    struct gpu_again *again = &a->again;
+
+    for (int i = again->lo; i < lo && i < again->hi; i++)
+        hear(m, a->page[i]);
+    for (int i = hi > again->lo ? hi : again->lo; i < again->hi; i++)
+        hear(m, a->page[i]);
+    again->lo = lo;
+    again->hi = hi;
+}
+
+/* A page is gone, or no longer full. */
+static void not_full(struct gpu_mirror *m, struct gpu_area *a, int index)
+{
+    struct gpu_again *again = &a->again;
+
+    if (index < again->full_lo || index >= again->full_hi)
+        return;
+    if (index < again->hi)
+        set_again(m, a, again->lo, index > again->lo ? index : again->lo);
+    again->full_hi = index;
 }
 
 /* A page whose rows nobody wants: it gives way first. */
@@ -75,7 +126,9 @@ static void drop(struct gpu_mirror *m, struct gpu_page *p)
 {
     if (!p->area)
         return;
+    not_full(m, p->area, p->index);
     p->area->page[p->index] = NULL;
+    p->area->at[p->index] = 0;
     p->area = NULL;
     unlink_page(m, p);
     link_oldest(m, p);
@@ -152,9 +205,12 @@ int cb_gpu_mirror_open(struct gpu *g)
 static void drop_before(struct gpu_mirror *m, uint64_t layer)
 {
     for (int s = 0; s < m->n_slab; s++)
-        for (int i = 0; i < m->slab_pages; i++)
-            if (m->slab[s][i].layer < layer)
-                drop(m, &m->slab[s][i]);
+        for (int i = 0; i < m->slab_pages; i++) {
+            struct gpu_page *p = &m->slab[s][i];
+            hear(m, p);
+            if (p->last.layer < layer)
+                drop(m, p);
+        }
 }
 
 void cb_gpu_mirror_drop(struct gpu *g)
@@ -202,6 +258,7 @@ struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p)
 static void free_area(struct gpu_area *a)
 {
     free(a->page);
+    free(a->at);
     free(a);
 }
 
@@ -224,7 +281,8 @@ int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row
         a->shift++;
     a->n_page = (int)((n_row + ((size_t)1 << a->shift) - 1) >> a->shift);
     a->page = cb_calloc((size_t)a->n_page + 1, sizeof *a->page);
-    if (!a->page) {
+    a->at = cb_calloc((size_t)a->n_page + 1, sizeof *a->at);
+    if (!a->page || !a->at) {
         free_area(a);
         return CB_ENOMEM;
     }
@@ -263,8 +321,10 @@ void cb_gpu_wrote(struct gpu *g, const void *from, size_t bytes)
     last = (int)((size_t)((const uint8_t *)from + bytes - 1 - a->rows) / a->row_bytes);
     for (int i = first >> a->shift; i <= last >> a->shift && i < a->n_page; i++) {
         const int rows = first - (i << a->shift);
-        if (a->page[i] && a->page[i]->n > (rows > 0 ? rows : 0))
+        if (a->page[i] && a->page[i]->n > (rows > 0 ? rows : 0)) {
             a->page[i]->n = rows > 0 ? rows : 0;
+            not_full(g->mirror, a, i);
+        }
     }
 }
 
@@ -313,7 +373,7 @@ static int may_go(const struct gpu *g, const struct gpu_page *p, enum gpu_need n
         return 1;
     if (need == GPU_CHOSEN)
         return 0;
-    return need == GPU_MUST ? p->op != g->mirror->op : p->feed + 1 < g->feed;
+    return need == GPU_MUST ? p->last.op != g->mirror->op : p->last.feed + 1 < g->feed;
 }
 
 static void take_page(struct gpu *g, struct gpu_page *p, struct gpu_area *a, int index)
@@ -323,13 +383,14 @@ static void take_page(struct gpu *g, struct gpu_page *p, struct gpu_area *a, int
     p->index = index;
     p->n = 0;
     a->page[index] = p;
+    a->at[index] = (uintptr_t)p->at;
     touch(g, p);
 }
 
 static struct gpu_page *place(struct gpu *g, struct gpu_area *a, int index, enum gpu_need need)
 {
     struct gpu_mirror *m = g->mirror;
-    struct gpu_page *p = m->oldest;
+    struct gpu_page *p = oldest(m);
 
     if ((!p || p->area) && add_slab(g))
         p = m->oldest;
@@ -350,10 +411,12 @@ uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int index, int en
         p = place(g, a, index, need);
     if (!p)
         return NULL;
-    if (need == GPU_CHOSEN)
-        p->op = g->mirror->op;
-    else
+    if (need == GPU_CHOSEN) {
+        hear(g->mirror, p);
+        p->last.op = g->mirror->op;
+    } else {
         touch(g, p);
+    }
     if (p->n < n) {
         g->traffic.kv_in_bytes += a->row_bytes * (size_t)(n - p->n);
         cb_gpu_send(g, p->at + a->row_bytes * (size_t)p->n,
@@ -362,6 +425,33 @@ uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int index, int en
         p->n = n;
     }
     return p->at;
+}
+
+/* ---- pages that are read again ---- */
+
+int cb_gpu_mirror_again(struct gpu *g, struct gpu_area *a, int page, int n)
+{
+    struct gpu_again *again = &a->again;
+    const int hi = page + n - 1 < again->full_hi ? page + n - 1 : again->full_hi;
+
+    if (page < again->full_lo || hi <= page)
+        return 0;
+    set_again(g->mirror, a, page, hi);
+    again->last = now(g);
+    return hi - page;
+}
+
+void cb_gpu_mirror_found(struct gpu *g, struct gpu_area *a, int page, int n)
+{
+    struct gpu_again *again = &a->again;
+    const int hi = page + n - 1;
+
+    if (page < again->full_lo || page > again->full_hi) { /* far from the others */
+        set_again(g->mirror, a, page, page);
+        again->full_lo = page;
+        again->full_hi = hi;
+    }
+    again->full_hi = hi > again->full_hi ? hi : again->full_hi;
 }
 
 /* ---- ahead of need ---- */
@@ -393,15 +483,15 @@ int cb_gpu_mirror_bring(struct gpu *g, struct gpu_area *a, int index, int end)
     size_t bytes;
 
     if (!p) {
-        p = m->oldest;
+        p = oldest(m);
         if ((!p || p->area) && add_slab(g))
             p = m->oldest;
-        if (!p || (p->area && p->layer >= m->layer))
+        if (!p || (p->area && p->last.layer >= m->layer))
             return 0;
         take_page(g, p, a, index);
     }
     touch(g, p);
-    p->layer = m->layer + 1;
+    p->last.layer = m->layer + 1;
     if (p->n >= n)
         return 1;
     bytes = a->row_bytes * (size_t)(n - p->n);

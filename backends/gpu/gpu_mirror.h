@@ -7,6 +7,18 @@
 
 enum { GPU_PAGE = 16 << 10 }; /* bytes; a page holds a power of two of whole rows */
 
+/* When pages were read last: in which feed, op and layer */
+struct gpu_read {
+    uint64_t feed, op, layer;
+};
+
+/* Pages that ops read again and again as a whole are not looked at one by one. */
+struct gpu_again {
+    int full_lo, full_hi; /* pages that are on the device, full of rows as the host has them */
+    int lo, hi;           /* those of them that `last` holds for, however old they say they are */
+    struct gpu_read last;
+};
+
 /* Rows of the host that may be mirrored. */
 struct gpu_area {
     const uint8_t *rows;
@@ -14,6 +26,8 @@ struct gpu_area {
     int shift; /* 1 << shift rows a page */
     int n_page;
     struct gpu_page **page;    /* [n_page] NULL: not on the device */
+    uint64_t *at;              /* [n_page] where they lie there; 0: nowhere */
+    struct gpu_again again;
     struct gpu_chosen *chosen; /* gpu_chosen.h */
     uint64_t stored;           /* g->emptied when the device last stored rows here */
 };
@@ -53,6 +67,11 @@ int cb_gpu_mirror_bring(struct gpu *g, struct gpu_area *a, int page, int end);
  * NULL: it is not on the device and there is no room. */
 uint8_t *cb_gpu_mirror_page(struct gpu *g, struct gpu_area *a, int page, int end,
                             enum gpu_need need);
+/* Pages page..page+n-1 are read. -> How many of them, from the first on, are known to be on the
+ * device with all their rows; the others have to be asked for one by one. */
+int cb_gpu_mirror_again(struct gpu *g, struct gpu_area *a, int page, int n);
+/* All these pages have been found; all but the last are full. */
+void cb_gpu_mirror_found(struct gpu *g, struct gpu_area *a, int page, int n);
 /* Is the row on the device as the host has it? */
 int cb_gpu_mirror_has(const struct gpu_area *a, int row);
 /* Coded rows, on the device, that were stored in the area's rows first..first+n-1. Pages that begin

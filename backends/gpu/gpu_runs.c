@@ -34,7 +34,8 @@ struct gpu_kind {
     struct gpu_area *area; /* NULL: base is where row 0 lies on the device */
     int at;                /* row 0's number in the area */
     int page0, n_page;     /* the first page, how many */
-    uint64_t *page;        /* [n_page] on the device, 0: missing */
+    int known;             /* of them, from the first on, need not be looked for */
+    const uint64_t *page;  /* [n_page] on the device, 0: missing */
     uint64_t base;
 };
 
@@ -233,7 +234,7 @@ static void open_head(struct gpu *g, struct gpu_runs *r, int h)
         list = NULL;
     describe(g, r, h, list);
     for (int i = 0; i < N_KIND; i++)
-        k[i].page = k[i].area ? cb_calloc((size_t)k[i].n_page, sizeof *k[i].page) : NULL;
+        k[i].page = k[i].area ? k[i].area->at + k[i].page0 : NULL;
 }
 
 static size_t table_bytes(const struct gpu_runs *r)
@@ -273,8 +274,6 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
 
 void cb_gpu_runs_close(struct gpu *g, struct gpu_runs *r)
 {
-    for (int i = 0; r->kind && i < r->a->n_kv * N_KIND; i++)
-        free(r->kind[i].page);
     free(r->run);
     free(r->kind);
     free(r->logit);
@@ -287,6 +286,13 @@ void cb_gpu_runs_close(struct gpu *g, struct gpu_runs *r)
 
 /* ---- pages ---- */
 
+/* How kind j may push pages out: rows that are chosen for a token do not. */
+static enum gpu_need need_of(const struct gpu_runs *r, int j, enum gpu_need need)
+{
+    const struct kv_run *run = &r->a->run[j / N_KIND];
+    return need == GPU_MAY && run->idx && !run->kivi ? GPU_CHOSEN : need;
+}
+
 /* The i-th page from the end of each kind of each run: all runs get their newest pages first. */
 static int find_pages(struct gpu *g, struct gpu_runs *r, int i, enum gpu_need need)
 {
@@ -295,16 +301,34 @@ static int find_pages(struct gpu *g, struct gpu_runs *r, int i, enum gpu_need ne
     for (int j = 0; j < r->a->n_kv * N_KIND; j++) {
         struct gpu_kind *k = &r->kind[j];
         const int at = k->n_page - 1 - i;
-        const struct kv_run *run = &r->a->run[j / N_KIND];
-        const int chosen = need == GPU_MAY && run->idx && !run->kivi;
-        if (!k->page || at < 0)
+        if (!k->page || at < k->known)
             continue;
         any = 1;
-        k->page[at] = (uintptr_t)cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi,
-                                                    chosen ? GPU_CHOSEN : need);
-        r->missing |= !k->page[at];
+        r->missing |= !cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi,
+                                          need_of(r, j, need));
     }
     return any;
+}
+
+/* Where each kind's pages lie; those that each decoded token reads are known from the last one. */
+static void find_all_pages(struct gpu *g, struct gpu_runs *r, enum gpu_need need)
+{
+    const int n = r->a->n_kv * N_KIND;
+
+    cb_gpu_mirror_begin(g);
+    for (int j = 0; j < n; j++) {
+        struct gpu_kind *k = &r->kind[j];
+        if (k->page && need_of(r, j, need) == GPU_MAY)
+            k->known = cb_gpu_mirror_again(g, k->area, k->page0, k->n_page);
+        g->locked |= k->known > 0;
+    }
+    for (int i = 0; find_pages(g, r, i, need); i++)
+        g->locked = 1;
+    for (int j = 0; j < n && !r->missing; j++) {
+        const struct gpu_kind *k = &r->kind[j];
+        if (k->page && need_of(r, j, need) == GPU_MAY)
+            cb_gpu_mirror_found(g, k->area, k->page0, k->n_page);
+    }
 }
 
 static int has_row(const struct gpu_kind *k, int row)
@@ -452,9 +476,7 @@ int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
     const enum gpu_need need = r->a->n_tok > 1 || g->stream_kv ? GPU_MUST : GPU_MAY;
     struct tables t;
 
-    cb_gpu_mirror_begin(g);
-    for (int i = 0; find_pages(g, r, i, need); i++)
-        g->locked = 1;
+    find_all_pages(g, r, need);
     if (!find_gaps(g, r))
         return 0;
     t = open_tables(g, r);

@@ -2,6 +2,7 @@
 /* vector.cl - norms, rotation, gates, sums and joins of rows, stored forms of keys and values. */
 
 #define NORM_ITEMS 256
+#define NORM_KEPT 16 /* numbers of a row that an item keeps: their loads do not wait in turn */
 
 /* Row GROUP(1) of token GROUP(0) */
 KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
@@ -11,12 +12,22 @@ KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int
     GLOBAL const float *from = x + (long)GROUP(0) * x_stride + (long)GROUP(1) * n;
     GLOBAL float *to = y + (long)GROUP(0) * y_stride + (long)GROUP(1) * n;
     const int item = ITEM();
-    float sum = 0.0f, r;
+    float kept[NORM_KEPT], weight[NORM_KEPT], sum = 0.0f, r;
 
-    for (int i = item; i < n; i += NORM_ITEMS)
+    UNROLL for (int k = 0; k < NORM_KEPT; k++) {
+        const int i = item + k * NORM_ITEMS;
+        kept[k] = i < n ? from[i] : 0.0f;
+        weight[k] = i < n ? w[i] : 0.0f;
+    }
+    UNROLL for (int k = 0; k < NORM_KEPT; k++)
+        sum += kept[k] * kept[k];
+    for (int i = item + NORM_KEPT * NORM_ITEMS; i < n; i += NORM_ITEMS)
         sum += from[i] * from[i];
     r = 1.0f / sqrt(group_sum(sum, part, NORM_ITEMS) / (float)n + eps);
-    for (int i = item; i < n; i += NORM_ITEMS)
+    UNROLL for (int k = 0; k < NORM_KEPT; k++)
+        if (item + k * NORM_ITEMS < n)
+            to[item + k * NORM_ITEMS] = kept[k] * r * weight[k];
+    for (int i = item + NORM_KEPT * NORM_ITEMS; i < n; i += NORM_ITEMS)
         to[i] = from[i] * r * w[i];
 }
 
