@@ -85,6 +85,16 @@ template <int n> static __device__ inline void copies_wait()
 }
 #define COPIES_WAIT(n) copies_wait<n>()
 
+/* (word & mask) | with, in one instruction; a compiler makes two if both are constants. */
+static __device__ inline unsigned bits_with(unsigned word, unsigned mask, unsigned with)
+{
+    unsigned d = 0;
+#ifdef __CUDA_ARCH__
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(word), "r"(mask), "r"(with));
+#endif
+    return d;
+}
+
 #ifdef __CUDA_ARCH__
 #define HAS_M16N8K16 (__CUDA_ARCH__ >= 800)
 #else

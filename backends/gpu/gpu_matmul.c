@@ -12,7 +12,8 @@
 
 enum { TILE = 64, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
 enum { MMA_ROWS = 128, MMA_TOKENS = 64, MMA_ITEMS = 128, HALVES_ITEMS = 64 };
-enum { CODE_ROWS = 16, CODE_ITEMS = 256, CODE_BYTES = 240 - 16 };
+enum { CODE_ROWS = 16, SPLIT_ITEMS = 256 };
+enum { SPLIT_PAD = 8 * 8 + 2 }; /* blocks of 32 numbers after a call's last token (matmul.cl) */
 
 /* ---- load ---- */
 
@@ -187,19 +188,33 @@ static void make_split(struct gpu *g, const struct gpu_weight *cw, struct operan
         cb_gpu_move(g, aligned, o->x, (size_t)n_in * (size_t)n_tok * sizeof(float));
         o->x = aligned;
     }
-    o->split = cb_gpu_room_for(g, (size_t)n_in * (size_t)n_tok * sizeof(float));
+    o->split = cb_gpu_room_for(g, ((size_t)n_in * (size_t)n_tok + 32 * SPLIT_PAD) * sizeof(float));
     o->split_scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
     const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->split),
                                    GPU_P(o->split_scale) };
-    cb_gpu_run(g, cw->program, "split", groups, CODE_ITEMS, arg, 4, NULL);
+    cb_gpu_run(g, cw->program, "split", groups, SPLIT_ITEMS, arg, 4, NULL);
 }
 
-/* Blocks of 32 elements that a warp multiplies at a time: of long rows more, if they fit */
-static int code_step(const struct weight *w)
-{
-    const size_t eight = cb_row_bytes(w->type, 256);
+/* How a weight's type is multiplied (CODES in matmul.cl): blocks of 32 elements that a warp
+ * multiplies at a time, of long rows as many as have room */
+struct form {
+    const char *few, *many;
+    int items, step, long_step;
+};
 
-    return w->type >= DT_Q4_K || (w->n_in >= 2048 && eight <= CODE_BYTES - 16) ? 8 : 4;
+static const struct form *form_of(enum dtype t)
+{
+    static const struct form form[] = {
+        [DT_Q4_0] = { "codes_8_tok_q4_0", "codes_32_tok_q4_0", 256, 4, 8 },
+        [DT_Q4_1] = { "codes_8_tok_q4_1", "codes_32_tok_q4_1", 256, 4, 8 },
+        [DT_Q5_0] = { "codes_8_tok_q5_0", "codes_32_tok_q5_0", 256, 4, 4 },
+        [DT_Q5_1] = { "codes_8_tok_q5_1", "codes_32_tok_q5_1", 256, 4, 4 },
+        [DT_Q8_0] = { "codes_8_tok_q8_0", "codes_32_tok_q8_0", 256, 4, 4 },
+        [DT_Q4_K] = { "codes_8_tok_q4_k", "codes_32_tok_q4_k", 128, 8, 8 },
+        [DT_Q5_K] = { "codes_8_tok_q5_k", "codes_32_tok_q5_k", 128, 8, 8 },
+        [DT_Q6_K] = { "codes_8_tok_q6_k", "codes_32_tok_q6_k", 128, 8, 8 },
+    };
+    return &form[t];
 }
 
 /* n products that one launch computes */
@@ -207,6 +222,7 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
 {
     const struct weight *w = mm->w;
     const struct gpu_weight *cw = w->packed;
+    const struct form *f = form_of(w->type);
     const int wide = n_tok > 8;
     size_t groups[3] = { wide ? ((size_t)n_tok + 31) / 32 : 1, 0, 1 };
     struct gpu_arg of[4 * GPU_AT_ONCE] = { 0 }; /* weights, rows, biases, results */
@@ -234,7 +250,7 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
                                    of[5],
                                    GPU_L(cb_row_bytes(w->type, w->n_in)),
                                    GPU_I(w->n_in),
-                                   GPU_I(code_step(w)),
+                                   GPU_I(w->n_in >= 2048 ? f->long_step : f->step),
                                    GPU_P(x->split),
                                    GPU_P(x->split_scale),
                                    GPU_I(n_tok),
@@ -246,8 +262,7 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
                                    of[11],
                                    GPU_I(mm->y_stride),
                                    GPU_I(mm->add) };
-    cb_gpu_run(g, cw->program, wide ? "codes_32_tok" : "codes_8_tok", groups, CODE_ITEMS, arg, 20,
-               NULL);
+    cb_gpu_run(g, cw->program, wide ? f->many : f->few, groups, (size_t)f->items, arg, 20, NULL);
 }
 
 /* The CPU's product of a weight that it has */

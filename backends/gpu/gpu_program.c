@@ -21,7 +21,7 @@ struct gpu_program {
     struct gpu_options options;
     void *own; /* the driver's */
     int n;
-    char name[MOST_KERNEL][16];
+    char name[MOST_KERNEL][24];
     void *kernel[MOST_KERNEL];
 };
 

@@ -108,4 +108,9 @@ template <int n> static inline void copies_wait()
 }
 #define COPIES_WAIT(n) copies_wait<n>()
 
+static inline unsigned bits_with(unsigned word, unsigned mask, unsigned with)
+{
+    return (word & mask) | with;
+}
+
 #endif

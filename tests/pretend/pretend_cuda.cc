@@ -131,6 +131,9 @@ template <class... A, void (*F)(A...)> struct caller<F> {
     ONE("attention_" #hd, attention_##hd, attend_mma),                                             \
         ONE("attention_" #hd, attention_##hd, attend_few)
 
+#define FEW_OF(of)                                                                                 \
+    ONE("matmul", matmul, codes_8_tok_##of), ONE("matmul", matmul, codes_32_tok_##of)
+
 const std::vector<kernel> kernels = {
     ONE("matmul", matmul, few_1),
     ONE("matmul", matmul, few_8),
@@ -138,8 +141,14 @@ const std::vector<kernel> kernels = {
     ONE("matmul", matmul, halves),
     ONE("matmul", matmul, tile_mma),
     ONE("matmul", matmul, split),
-    ONE("matmul", matmul, codes_8_tok),
-    ONE("matmul", matmul, codes_32_tok),
+    FEW_OF(q4_0),
+    FEW_OF(q4_1),
+    FEW_OF(q5_0),
+    FEW_OF(q5_1),
+    FEW_OF(q8_0),
+    FEW_OF(q4_k),
+    FEW_OF(q5_k),
+    FEW_OF(q6_k),
     ONE("vector", vector_, rmsnorm),
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),

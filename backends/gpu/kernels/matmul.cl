@@ -331,13 +331,15 @@ KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int 
  *
  * A warp multiplies 16 rows by 8 tokens. Codes of weights are halves without loss, a token's number
  * is the sum of two halves, and sums are floats: so this kernel has the digits that few_1 has.
- * Eight warps share the columns of a group's rows; they bring the rows' bytes 16 at a time, and the
- * next ones are on their way while they multiply. How columns are shared out depends on the weight
- * alone, and a token's sums on no other token. */
+ * Some warps share the columns of a group's rows; they copy the rows' bytes 16 at a time to LOCAL
+ * memory, and the next ones are on their way while they multiply. How columns are shared out
+ * depends on the weight alone, and a token's sums on no other token. */
 
 /* Item 4 q + p of a warp has of each 32 elements 4 p..4 p + 3 and 16 + 4 p..16 + 4 p + 3, of the
  * rows q and q + 8 and of token q. In words of two halves they have the order 0, 2, 1, 3. */
 #define SPLIT_WORDS 32 /* of 32 elements: 4 for each of four items, then those of what is left */
+/* After the last token lie SPLIT_PAD blocks (gpu_matmul.c) that may be read: warps have the same
+ * number of blocks, and X_AHEAD more are read ahead. */
 
 #define SPLIT_ITEMS 256
 #define SPLIT_KEPT 7 /* shares that an item keeps: their loads do not wait in turn */
@@ -409,10 +411,7 @@ void split(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to, GLOBAL
     }
 }
 
-#define CODE_WARPS 8
 #define CODE_ROWS 16
-#define CODE_PITCH 240 /* bytes from one row in LOCAL memory to the next: all banks are met */
-#define CODE_LOADS 7   /* of 16 bytes, by each of a row's two items */
 
 /* What an item has of 32 elements of a row: two words of four codes without sign, of
  * which code_off() is taken, their steps, and what is added */
@@ -563,8 +562,8 @@ FUNCTION void halves_of(uint codes, uint off, uint *to)
 {
     const uint base = 0x64006400u + off * 0x00010001u;
 
-    to[0] = sub_halves((codes & 0x00ff00ffu) | 0x64006400u, base);
-    to[1] = sub_halves((codes >> 8 & 0x00ff00ffu) | 0x64006400u, base);
+    to[0] = sub_halves(bits_with(codes, 0x00ff00ffu, 0x64006400u), base);
+    to[1] = sub_halves(bits_with(codes >> 8, 0x00ff00ffu, 0x64006400u), base);
 }
 
 /* What the items of a warp have of rows q and q + 8 as halves, for both halves of 32 elements */
@@ -581,7 +580,8 @@ FUNCTION void matrix_of(int type, const struct codes *c, uint (*a)[4])
     }
 }
 
-/* The rows' products with 32 elements of eight tokens, x[2][4] of an item, added to sum[4] */
+/* The rows' products with 32 elements of eight tokens, x[2][4] of an item, added to sum[4]; not
+ * `valid`: they have no part in it. */
 FUNCTION void add_products(int type, const struct codes *c, uint (*a)[4], const uint *x, int valid,
                            float *sum)
 {
@@ -605,63 +605,68 @@ FUNCTION void add_products(int type, const struct codes *c, uint (*a)[4], const 
     }
 }
 
-/* Adds block b of 32 elements of rows q and q + 8 of a warp and of all tokens to sum[T][4]. Token q
- * of eights t begins at word of[t] of x. */
-FUNCTION void add_block(int type, int T, const struct codes *c, int b, int n_block,
-                        GLOBAL const uint *x, const uint *of, float (*sum)[4])
+#define MOST_T 4 /* eights of tokens */
+#define X_AHEAD 2
+
+/* The tokens' numbers. Of each eight an item brings one token's, which lie from `at` on: its share
+ * of a block of 32 elements after the other. */
+struct few_x {
+    GLOBAL const uint *at[MOST_T];
+    /* Of a single eight, the next blocks; a token that there is not has zeros. */
+    int has;
+    uint next[X_AHEAD][8];
+};
+
+FUNCTION void load_block(GLOBAL const uint *at, uint *to)
 {
-    const uint at = (uint)(b < n_block ? b : n_block - 1) * SPLIT_WORDS + 4u * (uint)(ITEM() % 4);
+    load_four(to, at);
+    load_four(to + 4, at + 16);
+}
+
+/* Adds the block whose number ends in b, of 32 elements of rows q and q + 8 of a warp and of all
+ * tokens, to sum[T][4]. Tokens' numbers may be read beyond the last block (SPLIT_PAD). */
+FUNCTION void add_block(int type, int T, const struct codes *c, int b, int valid, struct few_x *x,
+                        float (*sum)[4])
+{
     uint a[2][4], both[8];
 
     matrix_of(type, c, a);
-    UNROLL for (int t = 0; t < T; t++) {
-        load_four(both, x + (of[t] + at));
-        load_four(both + 4, x + (of[t] + at) + 16);
-        add_products(type, c, a, both, b < n_block, sum[t]);
-    }
-}
-
-/* The same for blocks first..first+n-1, which lie at row[2] in LOCAL memory */
-FUNCTION void add_blocks(int type, int T, IN_LOCAL const uchar *const *row, int first, int n,
-                         int n_block, GLOBAL const uint *x, const uint *of, float (*sum)[4])
-{
-    const int p = ITEM() % 4;
-    struct codes c[2];
-
-    if (type >= Q4_K) {
-        const struct steps s[2] = { steps_of(type, row[0]), steps_of(type, row[1]) };
-        UNROLL for (int b = 0; b < 8; b++) {
-            for (int i = 0; i < 2; i++)
-                c[i] = type == Q6_K ? codes_6_k(row[i], &s[i], b, p)
-                                    : codes_45_k(type, row[i], &s[i], b, p);
-            add_block(type, T, c, first + b, n_block, x, of, sum);
-        }
+    if (T == 1) {
+        add_products(type, c, a, x->next[b % X_AHEAD], valid, sum[0]);
+        if (x->has)
+            load_block(x->at[0] + (b + X_AHEAD) * SPLIT_WORDS, x->next[b % X_AHEAD]);
         return;
     }
-    for (int b = 0; b < n; b++) {
-        for (int i = 0; i < 2; i++)
-            c[i] = type == Q8_0 ? codes_8(row[i] + b * code_bytes(type), p)
-                                : codes_45(type, row[i] + b * code_bytes(type), p);
-        add_block(type, T, c, first + b, n_block, x, of, sum);
+    UNROLL for (int t = 0; t < T; t++) {
+        load_block(x->at[t] + b * SPLIT_WORDS, both);
+        add_products(type, c, a, both, valid, sum[t]);
     }
 }
 
-/* An item's share of the bytes of its row that a warp multiplies next, of which `left` are in the
- * row: 16 at a time from the address below on */
-FUNCTION void bring_codes(bytes_t from, long left, int bytes, uint (*to)[4])
+/* The same for n blocks, which lie at row[2] in LOCAL memory and of which n_valid are there */
+FUNCTION void add_blocks(int type, int T, IN_LOCAL const uchar *const *row, int n, int n_valid,
+                         struct few_x *x, float (*sum)[4])
 {
-    const int skew = (int)((ulong)from & 15u);
-    const int n = left > 0 ? (skew + (int)(left < bytes ? left : bytes) + 15) / 16 : 0;
+    const int p = ITEM() % 4, step = type >= Q4_K ? 8 : 4;
+    struct codes c[2];
 
-    UNROLL for (int i = 0; i < CODE_LOADS; i++) {
-        const int at = 2 * i + (ITEM() & 1);
-        to[i][0] = to[i][1] = to[i][2] = to[i][3] = 0u;
-        if (at < n)
-            load_four(to[i], (GLOBAL const uint *)(from - skew + 16 * at));
+    for (int from = 0; from < n; from += step) {
+        struct steps s[2];
+        if (type >= Q4_K)
+            for (int i = 0; i < 2; i++)
+                s[i] = steps_of(type, row[i]);
+        UNROLL for (int b = 0; b < step; b++) {
+            for (int i = 0; i < 2; i++)
+                c[i] = type == Q6_K   ? codes_6_k(row[i], &s[i], b, p)
+                       : type >= Q4_K ? codes_45_k(type, row[i], &s[i], b, p)
+                       : type == Q8_0 ? codes_8(row[i] + (from + b) * code_bytes(type), p)
+                                      : codes_45(type, row[i] + (from + b) * code_bytes(type), p);
+            add_block(type, T, c, b, from + b < n_valid, x, sum);
+        }
+        UNROLL for (int t = 0; t < T; t++)
+            x->at[t] += step * SPLIT_WORDS;
     }
 }
-
-#define MOST_T 4 /* eights of tokens */
 
 /* The products of a group: CODE_ROWS rows from row o0 on of one weight, T times eight tokens */
 struct few_group {
@@ -696,101 +701,142 @@ FUNCTION long code_row(const struct few_group *g, int r)
     return g->o0 + r < g->n_out ? g->o0 + r : g->n_out - 1;
 }
 
-#define ADD_BLOCKS(t)                                                                              \
-    case t:                                                                                        \
-        add_blocks(t, T, row, first, step, n_block, x, of, sum);                                   \
-        break
+/* The type of a weight's codes, and how a group brings them */
+struct few_form {
+    int type, warps;
+    int pitch;  /* bytes from one row in LOCAL memory to the next, 16 times something odd: the rows
+                   of a warp meet all banks */
+    int stages; /* steps of blocks that have room there: 2 or 3 */
+};
 
-/* A warp's sums over its columns, step blocks at a time. The next ones are under way meanwhile, but
- * for many tokens, whose sums need the registers. */
-FUNCTION void warp_sums(WITH_OPTIONS int T, const struct few_group *g, long row_bytes, int n_block,
-                        int step, GLOBAL const uint *x, const uint *of, IN_LOCAL uint *s_,
-                        float (*sum)[4])
+/* What a warp still has to copy: an item's row from `from` on, of which `left` bytes are to come; a
+ * step has `bytes`, and step number n goes to `to` + (n % stages) * stage. */
+struct few_copies {
+    bytes_t from;
+    int left, bytes, stage;
+    IN_LOCAL uint *to, *end;
+};
+
+/* The next step: every other 16 bytes from the address below c->from on */
+FUNCTION void copy_step(const struct few_form f, struct few_copies *c)
 {
-    const int lane = ITEM() % 32, warp = ITEM() / 32, q = lane / 4;
-    const int n_step = (n_block + step - 1) / step, per = (n_step + CODE_WARPS - 1) / CODE_WARPS;
-    const int bytes = (TYPE >= Q4_K ? step / 8 : step) * code_bytes(TYPE);
-    const long begin = (long)(warp * per) * bytes;
-    bytes_t mine = g->weight + code_row(g, lane / 2) * row_bytes + begin;
-    IN_LOCAL uint *to = s_ + (warp * CODE_ROWS + lane / 2) * (CODE_PITCH / 4) + lane % 2 * 4;
-    uint next[CODE_LOADS][4];
+    const int skew = (int)((ulong)c->from & 15u), odd = 16 * (ITEM() & 1);
+    const int end = skew + (c->left < c->bytes ? c->left : c->bytes) - odd;
+    bytes_t at = c->from - skew + odd;
 
-    if (T == 1)
-        bring_codes(mine, row_bytes - begin, bytes, next);
-    for (int k = 0; k < per; k++) {
-        const int first = (warp * per + k) * step, at = k * bytes;
-        IN_LOCAL const uchar *row[2];
-        if (T > 1)
-            bring_codes(mine + at, row_bytes - begin - at, bytes, next);
-        UNROLL for (int i = 0; i < CODE_LOADS; i++)
-            store_four(to + 8 * i, next[i][0], next[i][1], next[i][2], next[i][3]);
-        WARP_BARRIER();
-        if (T == 1 && k + 1 < per)
-            bring_codes(mine + at + bytes, row_bytes - begin - at - bytes, bytes, next);
-        for (int i = 0; i < 2; i++) {
-            const int r = q + 8 * i;
-            bytes_t from = g->weight + code_row(g, r) * row_bytes + begin + at;
-            row[i] = (IN_LOCAL const uchar *)(s_ + (warp * CODE_ROWS + r) * (CODE_PITCH / 4)) +
-                     ((ulong)from & 15u);
-        }
-        switch (TYPE) {
-            ADD_BLOCKS(Q4_0);
-            ADD_BLOCKS(Q4_1);
-            ADD_BLOCKS(Q5_0);
-            ADD_BLOCKS(Q5_1);
-            ADD_BLOCKS(Q8_0);
-            ADD_BLOCKS(Q4_K);
-            ADD_BLOCKS(Q5_K);
-            ADD_BLOCKS(Q6_K);
-        }
-        WARP_BARRIER();
-    }
+    UNROLL for (int i = 0; i < (f.pitch / 16 + 1) / 2; i++)
+        if (c->left > 0 && 32 * i < end)
+            COPY_16(c->to + 8 * i, at + 32 * i);
+    COPIES_END();
+    c->from += c->bytes;
+    c->left -= c->bytes;
+    c->to = c->to + c->stage == c->end ? c->end - f.stages * c->stage : c->to + c->stage;
 }
 
-FUNCTION void few_codes(WITH_OPTIONS int T, const struct few_group *g, long row_bytes, int n_in,
-                        int step, GLOBAL const uint *x, GLOBAL const float *scale, int n_tok,
-                        int y_stride, int add)
+/* A warp's sums over its columns, step blocks at a time, of which the next ones are under way */
+FUNCTION void warp_sums(const struct few_form f, int T, const struct few_group *g, long row_bytes,
+                        int n_block, int step, struct few_x *x, IN_LOCAL uint *s_, float (*sum)[4])
 {
-    LOCAL ALIGNED_16 uint s_[CODE_WARPS * CODE_ROWS * CODE_PITCH / 4];
+    const int lane = ITEM() % 32, warp = ITEM() / 32, stage = CODE_ROWS * f.pitch / 4;
+    const int n_step = (n_block + step - 1) / step, per = (n_step + f.warps - 1) / f.warps;
+    const int bytes = (f.type >= Q4_K ? step / 8 : step) * code_bytes(f.type);
+    IN_LOCAL uint *mine = s_ + warp * f.stages * stage;
+    IN_LOCAL uint *to = mine + lane / 2 * (f.pitch / 4) + lane % 2 * 4;
+    struct few_copies c = { g->weight + code_row(g, lane / 2) * row_bytes + warp * per * bytes,
+                            (int)row_bytes - warp * per * bytes, bytes, stage, to,
+                            to + f.stages * stage };
+    int n_valid = n_block - warp * per * step, skew[2];
+    IN_LOCAL const uchar *now = (IN_LOCAL const uchar *)mine + lane / 4 * f.pitch;
+
+    for (int i = 0; i < 2; i++)
+        skew[i] = (int)((ulong)(g->weight + code_row(g, lane / 4 + 8 * i) * row_bytes)) +
+                  warp * per * bytes;
+    UNROLL for (int t = 0; t < T; t++)
+        x->at[t] += warp * per * step * SPLIT_WORDS;
+    UNROLL for (int b = 0; T == 1 && b < X_AHEAD; b++)
+        if (x->has)
+            load_block(x->at[0] + b * SPLIT_WORDS, x->next[b]);
+    UNROLL for (int k = 0; k < f.stages - 1; k++)
+        copy_step(f, &c);
+    for (int k = 0; k < per; k++) {
+        IN_LOCAL const uchar *const row[2] = { now + (skew[0] & 15),
+                                               now + 8 * f.pitch + (skew[1] & 15) };
+        if (f.stages == 2)
+            COPIES_WAIT(0);
+        else
+            COPIES_WAIT(1);
+        WARP_BARRIER(); /* all have what they wait for, and have read what is to be written over */
+        copy_step(f, &c);
+        add_blocks(f.type, T, row, step, n_valid, x, sum);
+        n_valid -= step;
+        skew[0] += bytes;
+        skew[1] += bytes;
+        now += 4 * stage;
+        if (now >= (IN_LOCAL const uchar *)(mine + f.stages * stage))
+            now -= 4 * f.stages * stage;
+    }
+    COPIES_WAIT(0); /* the memory may be used for something else */
+}
+
+FUNCTION void few_codes(const struct few_form f, int T, const struct few_group *g, long row_bytes,
+                        int n_in, int step, GLOBAL const uint *split, GLOBAL const float *scale,
+                        int n_tok, int y_stride, int add, IN_LOCAL uint *s_)
+{
     const int item = ITEM(), warp = item / 32, q = item % 32 / 4, p = item % 4;
     const int tok0 = GROUP(0) * T * 8;
     IN_LOCAL float *part = (IN_LOCAL float *)s_; /* [warp][token][row] */
-    uint of[MOST_T];
+    struct few_x x;
     float sum[MOST_T][4];
 
+    x.has = tok0 + q < n_tok;
+    UNROLL for (int i = 0; i < 8 * X_AHEAD; i++)
+        x.next[i / 8][i % 8] = 0u;
     UNROLL for (int t = 0; t < T; t++) {
         const int tok = tok0 + t * 8 + q < n_tok ? tok0 + t * 8 + q : n_tok - 1;
-        of[t] = (uint)tok * (uint)n_in;
+        x.at[t] = split + (long)tok * n_in + 4 * p;
         sum[t][0] = sum[t][1] = sum[t][2] = sum[t][3] = 0.0f;
     }
-    warp_sums(OPTIONS T, g, row_bytes, n_in / 32, step, x, of, s_, sum);
+    warp_sums(f, T, g, row_bytes, n_in / 32, step, &x, s_, sum);
     BARRIER();
     UNROLL for (int t = 0; t < T; t++)
         UNROLL for (int i = 0; i < 4; i++)
             part[(warp * T * 8 + t * 8 + 2 * p + i % 2) * CODE_ROWS + q + i / 2 * 8] = sum[t][i];
     BARRIER();
-    for (int i = item; i < CODE_ROWS * 8 * T; i += CODE_WARPS * 32) {
+    for (int i = item; i < CODE_ROWS * 8 * T; i += f.warps * 32) {
         const int o = g->o0 + i % CODE_ROWS, tok = tok0 + i / CODE_ROWS;
         float all = 0.0f;
-        for (int w = 0; w < CODE_WARPS; w++)
+        for (int w = 0; w < f.warps; w++)
             all += part[w * T * 8 * CODE_ROWS + i];
         if (o < g->n_out && tok < n_tok)
             store(g->y + (long)tok * y_stride + o, g->bias, o, add, all * scale[tok]);
     }
 }
 
-/* step: so many blocks of 32 have not more than CODE_PITCH - 16 bytes */
-#define FEW_CODES(name, T, least_groups)                                                           \
-    KERNEL_OF(CODE_WARPS * 32, least_groups)                                                       \
+/* For up to T times eight tokens. A step of a row has not more than pitch - 15 bytes. */
+#define FEW_CODES(name, type, warps, pitch, stages, T, least_groups)                               \
+    KERNEL_OF((warps) * 32, least_groups)                                                          \
     void name(WITH_OPTIONS bytes_t w0, bytes_t w1, bytes_t w2, int n0, int n1, int n2,             \
               long row_bytes, int n_in, int step, GLOBAL const uint *x, GLOBAL const float *scale, \
               int n_tok, GLOBAL const float *b0, GLOBAL const float *b1, GLOBAL const float *b2,   \
               GLOBAL float *y0, GLOBAL float *y1, GLOBAL float *y2, int y_stride, int add)         \
     {                                                                                              \
+        LOCAL ALIGNED_16 uint s_[(warps) * (stages) * CODE_ROWS * (pitch) / 4];                    \
         const struct few_group g = few_group_of(w0, w1, w2, n0, n1, n2, b0, b1, b2, y0, y1, y2);   \
-        few_codes(OPTIONS T, &g, row_bytes, n_in, step, x, scale, n_tok, y_stride, add);           \
+        const struct few_form f = { type, warps, pitch, stages };                                  \
+        few_codes(f, T, &g, row_bytes, n_in, step, x, scale, n_tok, y_stride, add, s_);            \
     }
 
-FEW_CODES(codes_8_tok, 1, 2)
-FEW_CODES(codes_32_tok, 4, 2)
+/* 8 or 32 tokens at a time; the multiprocessor has room for so many groups of the first */
+#define CODES(of, type, warps, pitch, stages, groups)                                              \
+    FEW_CODES(codes_8_tok_##of, type, warps, pitch, stages, 1, groups)                             \
+    FEW_CODES(codes_32_tok_##of, type, warps, pitch, stages, 4, 16 / (warps))
+
+CODES(q4_0, Q4_0, 8, 176, 2, 3)
+CODES(q4_1, Q4_1, 8, 176, 2, 3)
+CODES(q5_0, Q5_0, 8, 112, 3, 3)
+CODES(q5_1, Q5_1, 8, 112, 3, 3)
+CODES(q8_0, Q8_0, 8, 176, 2, 3)
+CODES(q4_k, Q4_K, 4, 176, 2, 5)
+CODES(q5_k, Q5_K, 4, 176, 2, 5)
+CODES(q6_k, Q6_K, 4, 240, 2, 6)
 #endif
