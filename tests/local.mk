@@ -64,6 +64,7 @@ check_programs = \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_ops_cuda \
+	tests/ops/check_prompts_cuda \
 	tests/ops/check_recurrence_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
@@ -208,6 +209,9 @@ tests_ops_check_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_codes_cuda_SOURCES = tests/ops/check_gpu_codes.c tests/ops/against_ref.h
 tests_ops_check_codes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_codes_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_prompts_cuda_SOURCES = tests/ops/check_gpu_prompts.c tests/ops/against_ref.h
+tests_ops_check_prompts_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_prompts_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)

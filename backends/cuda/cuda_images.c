@@ -18,6 +18,7 @@
     extern const unsigned char cb_cuda_##name[] __attribute__((visibility("hidden")))
 
 IMAGE(matmul);
+IMAGE(gemm);
 IMAGE(vector);
 IMAGE(select);
 IMAGE(search);
@@ -33,6 +34,7 @@ static const struct {
     const unsigned char *image;
 } images[] = {
     { GPU_MATMUL, 0, cb_cuda_matmul },
+    { GPU_GEMM, 0, cb_cuda_gemm },
     { GPU_VECTOR, 0, cb_cuda_vector },
     { GPU_SELECT, 0, cb_cuda_select },
     { GPU_SEARCH, 0, cb_cuda_search },

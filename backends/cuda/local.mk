@@ -5,6 +5,7 @@ cuda_images = \
 	backends/cuda/attention_128.fatbin \
 	backends/cuda/attention_256.fatbin \
 	backends/cuda/attention_512.fatbin \
+	backends/cuda/gemm.fatbin \
 	backends/cuda/matmul.fatbin \
 	backends/cuda/peak.fatbin \
 	backends/cuda/search.fatbin \
@@ -43,6 +44,8 @@ backends/cuda/attention_256.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=256 $(cuda_kernels)/attention.cl
 backends/cuda/attention_512.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
+backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
+	$(cuda_compile) $(cuda_kernels)/gemm.cl
 backends/cuda/matmul.fatbin: $(cuda_words) $(cuda_kernels)/matmul.cl
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
 backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl

@@ -137,6 +137,19 @@ FUNCTION uint sub_halves(uint a, uint b)
     return d;
 }
 
+/* Both products */
+FUNCTION uint mul_halves(uint a, uint b)
+{
+    __half2 x, y;
+    uint d;
+
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = __hmul2(x, y);
+    memcpy(&d, &x, sizeof d);
+    return d;
+}
+
 FUNCTION uint load_word(bytes_t p)
 {
     return *(const uint *)p;
@@ -154,6 +167,12 @@ FUNCTION float half_step(float most)
 FUNCTION void store_four(uint *to, uint a, uint b, uint c, uint d)
 {
     *(uint4 *)to = make_uint4(a, b, c, d);
+}
+
+/* Two words to an address that is a multiple of 8 */
+FUNCTION void store_two(uint *to, uint a, uint b)
+{
+    *(uint2 *)to = make_uint2(a, b);
 }
 
 /* Four words from an address that is a multiple of 16 */

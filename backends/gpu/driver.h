@@ -11,6 +11,7 @@ struct gpu;
 /* The texts in backends/gpu/kernels */
 enum gpu_text {
     GPU_MATMUL,
+    GPU_GEMM,
     GPU_VECTOR,
     GPU_SELECT,
     GPU_SEARCH,
@@ -49,7 +50,7 @@ struct gpu_size {
  * exception. Commands take effect in the order in which they are queued. */
 struct driver {
     const char *ops; /* "opencl": name of the op table */
-    int has_mma;     /* 1: matmul.cl has tile_mma */
+    int has_mma;     /* 1: gemm.cl has kernels */
     int reaches_all; /* 1: kernels reach memory whose address they read, without `deep` */
 
     /* Sets g->own; fails with cb_error(). close() comes after a failure too. */

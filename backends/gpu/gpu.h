@@ -71,6 +71,7 @@ struct gpu {
     size_t most_block; /* bytes of the largest piece */
     struct device_traffic traffic;
     struct gpu_stage *stage;
+    struct gpu_block slab; /* gpu_gemm.c; counts as operands, and gives way to all else */
     struct gpu_back back[GPU_MOST_BACK];
     int n_back;
     struct gpu_home *home;
@@ -162,7 +163,10 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so
 void cb_gpu_stage_reserve(struct gpu *g,
                           size_t bytes);            /* operands of so many bytes will not move */
 void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space until the op ends */
-/* The same, and *host: the host's memory that is to be copied there */
+/* Work space that every op finds again as it is, unless it is asked for more */
+void *cb_gpu_slab(struct gpu *g, size_t bytes);
+void cb_gpu_slab_free(struct gpu *g);
+/* The same as cb_gpu_room_for, and *host: the host's memory that is to be copied there */
 void *cb_gpu_room_beside(struct gpu *g, size_t bytes, void **host);
 /* Copies a result to the host when the op ends. */
 void cb_gpu_back(struct gpu *g, void *to, size_t to_stride, const void *from, size_t from_stride,

@@ -74,7 +74,8 @@ static int open_kernels(struct gpu *g)
 {
     const struct gpu_options any = { 0 };
 
-    return cb_gpu_program(g, GPU_VECTOR, any) && cb_gpu_program(g, GPU_SELECT, any)
+    return cb_gpu_program(g, GPU_VECTOR, any) && cb_gpu_program(g, GPU_SELECT, any) &&
+                   (!g->driver->has_mma || cb_gpu_program(g, GPU_GEMM, any))
                ? CB_OK
                : CB_EUNSUPPORTED;
 }

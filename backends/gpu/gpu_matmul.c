@@ -8,10 +8,11 @@
 
 #include "base/err.h"
 #include "gpu_ahead.h"
+#include "gpu_gemm.h"
 #include "gpu_stream.h"
 
 enum { TILE = 64, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
-enum { MMA_ROWS = 128, MMA_TOKENS = 64, MMA_ITEMS = 128, HALVES_ITEMS = 64 };
+enum { HALVES_ITEMS = 256 };
 enum { CODE_ROWS = 16, SPLIT_ITEMS = 256 };
 enum { SPLIT_PAD = 8 * 8 + 2 }; /* blocks of 32 numbers after a call's last token (matmul.cl) */
 
@@ -114,28 +115,45 @@ static void make_halves(struct gpu *g, const struct gpu_weight *cw, struct opera
     cb_gpu_run(g, cw->program, "halves", groups, HALVES_ITEMS, arg, 4, NULL);
 }
 
+static float *result_on(struct gpu *g, const struct mm *mm, int n_tok)
+{
+    const int whole = !mm->add && (n_tok == 1 || mm->y_stride == mm->w->n_out);
+
+    return whole ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
+                 : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
+}
+
+static const float *bias_on(struct gpu *g, const struct mm *mm)
+{
+    return cb_gpu_in(g, mm->bias, (size_t)mm->w->n_out * sizeof(float));
+}
+
+/* n products that one launch computes; weight: the first one's */
+static void multiply_halves(struct gpu *g, const struct mm *mm, int n, const void *weight,
+                            struct operand *x, int n_tok)
+{
+    struct gpu_product p[GPU_AT_ONCE];
+
+    for (int i = 0; i < n; i++) {
+        const struct gpu_weight *cw = mm[i].w->packed;
+        p[i] = (struct gpu_product){ &mm[i], i ? cw->on : weight, bias_on(g, &mm[i]),
+                                     result_on(g, &mm[i], n_tok) };
+    }
+    make_halves(g, mm->w->packed, x, n_tok);
+    cb_gpu_gemm(g, p, n, &(struct gpu_tokens){ x->half, x->scale, n_tok });
+}
+
 static void multiply(struct gpu *g, const struct mm *mm, const void *weight, struct operand *x,
                      int n_tok)
 {
     const struct weight *w = mm->w;
     const struct gpu_weight *cw = w->packed;
-    const int whole = !mm->add && (n_tok == 1 || mm->y_stride == w->n_out);
-    float *y = whole ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
-                     : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
-    const float *bias = cb_gpu_in(g, mm->bias, (size_t)w->n_out * sizeof(float));
+    float *y = result_on(g, mm, n_tok);
+    const float *bias = bias_on(g, mm);
     const size_t row = cb_row_bytes(w->type, w->n_in);
     const size_t n_out = (size_t)w->n_out, n = (size_t)n_tok;
 
-    if (uses_mma(g, mm)) {
-        const size_t groups[3] = { (n_out + MMA_ROWS - 1) / MMA_ROWS,
-                                   (n + MMA_TOKENS - 1) / MMA_TOKENS, 1 };
-        make_halves(g, cw, x, n_tok);
-        const struct gpu_arg arg[] = { GPU_P(weight),       GPU_L(row),     GPU_I(w->n_in),
-                                       GPU_I(w->n_out),     GPU_P(x->half), GPU_P(x->scale),
-                                       GPU_I(n_tok),        GPU_P(bias),    GPU_P(y),
-                                       GPU_I(mm->y_stride), GPU_I(mm->add) };
-        cb_gpu_run(g, cw->program, "tile_mma", groups, MMA_ITEMS, arg, 11, NULL);
-    } else if (mm->bits) {
+    if (mm->bits) {
         const size_t groups[3] = { n_out, n_tok == 1 ? 1 : (n + FEW - 1) / FEW, 1 };
         const struct gpu_arg arg[] = { GPU_P(weight), GPU_L(row),          GPU_I(w->n_in),
                                        GPU_P(x->x),   GPU_I(n_tok),        GPU_P(bias),
@@ -160,20 +178,28 @@ static int uses_codes(const struct gpu *g, const struct mm *mm)
     return g->driver->has_mma && mm->bits && mm->w->type > DT_BF16 && mm->w->n_in % 32 == 0;
 }
 
-/* How many of n products one launch computes: those that differ in rows and results alone. Their
- * weights stay until the op has ended. */
-static int at_once(struct gpu *g, const struct mm *mm, int n)
+/* How many of n such products one launch computes: those that differ in rows and results alone */
+static int codes_at_once(const struct gpu *g, const struct mm *mm, int n)
 {
     int i = 1;
 
-    memset(g->multiplied + 1, 0, sizeof g->multiplied - sizeof *g->multiplied);
     while (i < n && i < GPU_AT_ONCE && ((const struct gpu_weight *)mm[i].w->packed)->on &&
            uses_codes(g, &mm[i]) && mm[i].w->type == mm->w->type && mm[i].w->n_in == mm->w->n_in &&
-           mm[i].y_stride == mm->y_stride && mm[i].add == mm->add) {
-        g->multiplied[i] = mm[i].w->packed;
+           mm[i].y_stride == mm->y_stride && mm[i].add == mm->add)
         i++;
-    }
     return i;
+}
+
+/* How many of n products one launch computes. Their weights stay until the op has ended. */
+static int at_once(struct gpu *g, const struct mm *mm, int n, int n_tok)
+{
+    const int k = uses_codes(g, mm) ? codes_at_once(g, mm, n)
+                  : uses_mma(g, mm) ? cb_gpu_gemm_at_once(g, mm, n, n_tok)
+                                    : 1;
+
+    for (int i = 0; i < GPU_AT_ONCE; i++)
+        g->multiplied[i] = i < k ? mm[i].w->packed : NULL;
+    return k;
 }
 
 static void make_split(struct gpu *g, const struct gpu_weight *cw, struct operand *o, int n_tok)
@@ -231,15 +257,11 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
         of[GPU_AT_ONCE + i] = (struct gpu_arg)GPU_I(0);
         if (i >= n)
             continue;
-        const size_t bytes = out_bytes(&mm[i], n_tok);
-        const int n_out = mm[i].w->n_out;
-        const int whole = !mm->add && (n_tok == 1 || mm->y_stride == n_out);
-        float *y = whole ? cb_gpu_out(g, mm[i].y, bytes) : cb_gpu_inout(g, mm[i].y, bytes);
         of[i].as.p = ((const struct gpu_weight *)mm[i].w->packed)->on;
-        of[GPU_AT_ONCE + i].as.i = n_out;
-        of[2 * GPU_AT_ONCE + i].as.p = cb_gpu_in(g, mm[i].bias, (size_t)n_out * sizeof(float));
-        of[3 * GPU_AT_ONCE + i].as.p = y;
-        groups[1] += ((size_t)n_out + CODE_ROWS - 1) / CODE_ROWS;
+        of[GPU_AT_ONCE + i].as.i = mm[i].w->n_out;
+        of[3 * GPU_AT_ONCE + i].as.p = result_on(g, &mm[i], n_tok);
+        of[2 * GPU_AT_ONCE + i].as.p = bias_on(g, &mm[i]);
+        groups[1] += ((size_t)mm[i].w->n_out + CODE_ROWS - 1) / CODE_ROWS;
     }
     make_split(g, cw, x, n_tok);
     const struct gpu_arg arg[] = { of[0],
@@ -326,12 +348,13 @@ void cb_gpu_matmul(struct device *d, const struct mm *mm, int n, const float *x,
             continue;
         }
         on.x = on.x ? on.x : cb_gpu_in(g, x, x_bytes);
-        if (uses_codes(g, &mm[i])) {
-            k = at_once(g, &mm[i], n - i);
+        k = at_once(g, &mm[i], n - i, n_tok);
+        if (uses_codes(g, &mm[i]))
             multiply_codes(g, &mm[i], k, &on, n_tok);
-        } else {
+        else if (uses_mma(g, &mm[i]))
+            multiply_halves(g, &mm[i], k, w, &on, n_tok);
+        else
             multiply(g, &mm[i], w, &on, n_tok);
-        }
         cb_gpu_stream_next(g);
         cb_gpu_rows_ahead_next(g);
         if (in_stage || g->n_back > GPU_MOST_BACK - GPU_AT_ONCE) {

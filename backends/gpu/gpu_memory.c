@@ -107,7 +107,7 @@ static void *refuse(const struct gpu *g, size_t bytes, int status)
 
 size_t cb_gpu_stage_bytes(const struct gpu *g)
 {
-    size_t bytes = 0;
+    size_t bytes = g->slab.bytes;
 
     for (const struct gpu_stage *s = g->stage; s; s = s->next)
         bytes += s->bytes;
@@ -366,6 +366,15 @@ static struct gpu_stage *new_stage(struct gpu *g, size_t bytes)
     return s;
 }
 
+static void *no_memory(struct gpu *g)
+{
+    if (g->status)
+        return NULL;
+    g->status = CB_ENOMEM;
+    snprintf(g->error, sizeof g->error, "%s", cb_error());
+    return NULL;
+}
+
 /* Room for `bytes` -> its place on the device, and *host beside it */
 static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
 {
@@ -379,13 +388,8 @@ static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
         want = want < bytes ? bytes : want;
         want = want > cb_gpu_room(g) && bytes < want ? bytes : want;
         s = new_stage(g, want);
-        if (!s) {
-            if (!g->status) {
-                g->status = CB_ENOMEM;
-                snprintf(g->error, sizeof g->error, "%s", cb_error());
-            }
-            return NULL;
-        }
+        if (!s)
+            return no_memory(g);
         s->next = g->stage;
         g->stage = s;
     }
@@ -400,13 +404,30 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
 {
     const struct gpu_stage *s = g->stage;
 
-    return (s && s->used + bytes + GPU_ALIGN <= s->bytes) || bytes + GPU_ALIGN <= cb_gpu_room(g);
+    return (s && s->used + bytes + GPU_ALIGN <= s->bytes) ||
+           bytes + GPU_ALIGN <= cb_gpu_room(g) + g->slab.bytes;
 }
 
 void *cb_gpu_room_for(struct gpu *g, size_t bytes)
 {
     uint8_t *host;
     return g->status ? NULL : stage_piece(g, bytes, &host);
+}
+
+void cb_gpu_slab_free(struct gpu *g)
+{
+    cb_gpu_free(g, g->slab.p);
+    g->slab = (struct gpu_block){ 0 };
+}
+
+void *cb_gpu_slab(struct gpu *g, size_t bytes)
+{
+    if (g->status || bytes <= g->slab.bytes)
+        return g->slab.p;
+    cb_gpu_slab_free(g);
+    g->slab.p = alloc(g, bytes, GPU_OPERANDS);
+    g->slab.bytes = g->slab.p ? cb_gpu_aligned(bytes) : 0;
+    return g->slab.p ? g->slab.p : no_memory(g);
 }
 
 void *cb_gpu_room_beside(struct gpu *g, size_t bytes, void **host)
@@ -512,6 +533,7 @@ void cb_gpu_free_all(struct gpu *g)
 {
     free_stage(g, g->stage);
     g->stage = NULL;
+    cb_gpu_slab_free(g);
     while (g->n_block)
         cb_gpu_free(g, g->block[0].p);
     free(g->home);

@@ -171,6 +171,8 @@ void cb_gpu_make_room(struct gpu *g, size_t bytes, enum gpu_use use)
     const size_t own = use == GPU_OPERANDS ? bytes : 0;
     const size_t want = bytes + (left > own ? left - own : 0);
 
+    if (cb_gpu_room(g) < want)
+        cb_gpu_slab_free(g);
     if (cb_gpu_room(g) < want && !g->locked)
         cb_gpu_mirror_give_way(g, want);
     while (use != GPU_COPIES && cb_gpu_room(g) < want && last_goes(g))

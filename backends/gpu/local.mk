@@ -3,6 +3,7 @@
 gpu_words = backends/gpu/kernels/group.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
+	backends/gpu/kernels/gemm.cl \
 	backends/gpu/kernels/matmul.cl \
 	backends/gpu/kernels/peak.cl \
 	backends/gpu/kernels/search.cl \
@@ -22,6 +23,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_boundary.c \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \
 	backends/gpu/gpu_device.c \
+	backends/gpu/gpu_gemm.c backends/gpu/gpu_gemm.h \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \

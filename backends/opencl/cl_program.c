@@ -12,6 +12,7 @@
 
 static const char *const text_of[GPU_TEXT_COUNT] = {
     [GPU_MATMUL] = cl_text_matmul,
+    [GPU_GEMM] = cl_text_gemm,
     [GPU_VECTOR] = cl_text_vector,
     [GPU_SELECT] = cl_text_select,
     [GPU_SEARCH] = cl_text_search,

@@ -127,6 +127,12 @@ struct __align__(4) __half2 {
     __half x, y;
 };
 
+static inline __half2 __hmul2(__half2 a, __half2 b)
+{
+    return { __float2half_rn(__half2float(a.x) * __half2float(b.x)),
+             __float2half_rn(__half2float(a.y) * __half2float(b.y)) };
+}
+
 static inline __half2 __hsub2(__half2 a, __half2 b)
 {
     return { __float2half_rn(__half2float(a.x) - __half2float(b.x)),
@@ -140,6 +146,15 @@ struct __align__(16) float4 {
 static inline float4 make_float4(float x, float y, float z, float w)
 {
     return { x, y, z, w };
+}
+
+struct __align__(8) uint2 {
+    unsigned x, y;
+};
+
+static inline uint2 make_uint2(unsigned x, unsigned y)
+{
+    return { x, y };
 }
 
 struct __align__(16) uint4 {

@@ -40,6 +40,10 @@ namespace matmul
 {
 #include "gpu/kernels/matmul.cl"
 }
+namespace gemm
+{
+#include "gpu/kernels/gemm.cl"
+}
 namespace vector_
 {
 #include "gpu/kernels/vector.cl"
@@ -139,7 +143,7 @@ const std::vector<kernel> kernels = {
     ONE("matmul", matmul, few_8),
     ONE("matmul", matmul, tile),
     ONE("matmul", matmul, halves),
-    ONE("matmul", matmul, tile_mma),
+    ONE("matmul", matmul, unpack_rows),
     ONE("matmul", matmul, split),
     FEW_OF(q4_0),
     FEW_OF(q4_1),
@@ -149,6 +153,8 @@ const std::vector<kernel> kernels = {
     FEW_OF(q4_k),
     FEW_OF(q5_k),
     FEW_OF(q6_k),
+    ONE("gemm", gemm, gemm_128),
+    ONE("gemm", gemm, gemm_64),
     ONE("vector", vector_, rmsnorm),
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),

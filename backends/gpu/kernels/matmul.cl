@@ -2,7 +2,8 @@
 /* matmul.cl - y = W x for one element type of W (TYPE, as enum dtype), which lies as in the file.
  * 32 elements of a row are unpacked at a time. A token's sums have one order in few_1 and few_8,
  * which multiply decoded tokens, so that its result does not depend on the tokens beside it. The
- * same holds in tile, and in tile_mma, which multiply chunks of prompts. */
+ * same holds in tile, which multiplies chunks of prompts, and in gemm.cl, which multiplies what
+ * unpack_rows made. */
 
 #define F32 0
 #define F16 1
@@ -252,10 +253,10 @@ FUNCTION float row_step(GLOBAL const float *row, int n_in, IN_LOCAL float *most_
 KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to,
                    GLOBAL float *scale)
 {
-    LOCAL float most_[64];
+    LOCAL float most_[256];
     const int item = ITEM(), items = ITEMS(), n_word = (n_in + 31) / 32 * 16;
     GLOBAL const float *row = x + (long)GROUP(0) * n_in;
-    const float step = row_step(row, n_in, most_, 64), factor = 1.0f / step;
+    const float step = row_step(row, n_in, most_, 256), factor = 1.0f / step;
 
     if (item == 0)
         scale[GROUP(0)] = step;
@@ -264,67 +265,6 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
         const float hi = 2 * i + 1 < n_in ? row[2 * i + 1] * factor : 0.0f;
         to[(long)GROUP(0) * n_word + i] = pack_f16(lo, hi);
     }
-}
-
-/* A group computes MMA_ROWS rows' products with MMA_TOKENS tokens, 32 elements at a time; each of
- * its four warps has 32 of the rows. Rows in LOCAL memory are MMA_STEP words apart, so that the
- * loads of a warp meet all banks. */
-#define MMA_ROWS 128
-#define MMA_TOKENS 64
-#define MMA_STEP 20
-KERNEL void tile_mma(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, int n_out,
-                     GLOBAL const uint *x, GLOBAL const float *scale, int n_tok,
-                     GLOBAL const float *bias, GLOBAL float *y, int y_stride, int add)
-{
-    LOCAL ALIGNED_16 uint w_[MMA_ROWS * MMA_STEP], x_[MMA_TOKENS * MMA_STEP];
-    const int row0 = GROUP(0) * MMA_ROWS, tok0 = GROUP(1) * MMA_TOKENS, item = ITEM();
-    const int part = item / 32 * 32, quad = item % 32 / 4, pair = item % 4;
-    const int row = row0 + item < n_out ? row0 + item : n_out - 1;
-    const int n_word = (n_in + 31) / 32 * 16;
-    float sum[2][8][4], w[32];
-
-    UNROLL for (int m = 0; m < 2; m++)
-        UNROLL for (int n = 0; n < 8; n++)
-            UNROLL for (int i = 0; i < 4; i++)
-                sum[m][n][i] = 0.0f;
-    for (int b = 0; b * 32 < n_in; b++) {
-        unpack(OPTIONS weight + (long)row * row_bytes, n_in, b, w);
-        for (int i = 0; i < 16; i += 4)
-            store_four(w_ + item * MMA_STEP + i, pack_f16(w[2 * i], w[2 * i + 1]),
-                       pack_f16(w[2 * i + 2], w[2 * i + 3]), pack_f16(w[2 * i + 4], w[2 * i + 5]),
-                       pack_f16(w[2 * i + 6], w[2 * i + 7]));
-        for (int i = item; i < MMA_TOKENS * 16; i += MMA_ROWS) {
-            const int tok = tok0 + i / 16 < n_tok ? tok0 + i / 16 : n_tok - 1;
-            x_[i / 16 * MMA_STEP + i % 16] = x[(long)tok * n_word + b * 16 + i % 16];
-        }
-        BARRIER();
-        for (int k = 0; k < 16; k += 8) {
-            uint a[2][4], c[2];
-            for (int m = 0; m < 2; m++) {
-                IN_LOCAL const uint *at = w_ + (part + m * 16 + quad) * MMA_STEP + k + pair;
-                a[m][0] = at[0];
-                a[m][1] = at[8 * MMA_STEP];
-                a[m][2] = at[4];
-                a[m][3] = at[8 * MMA_STEP + 4];
-            }
-            for (int n = 0; n < 8; n++) {
-                IN_LOCAL const uint *at = x_ + (n * 8 + quad) * MMA_STEP + k + pair;
-                c[0] = at[0];
-                c[1] = at[4];
-                for (int m = 0; m < 2; m++)
-                    mma(sum[m][n], a[m], c);
-            }
-        }
-        BARRIER();
-    }
-    UNROLL for (int m = 0; m < 2; m++)
-        UNROLL for (int n = 0; n < 8; n++)
-            UNROLL for (int i = 0; i < 4; i++) {
-                const int o = row0 + part + m * 16 + quad + i / 2 * 8;
-                const int tok = tok0 + n * 8 + 2 * pair + i % 2;
-                if (o < n_out && tok < n_tok)
-                    store(y + (long)tok * y_stride + o, bias, o, add, sum[m][n][i] * scale[tok]);
-            }
 }
 
 /* ---- decoded tokens, where a warp multiplies small matrices of halves at once ----
@@ -564,6 +504,82 @@ FUNCTION void halves_of(uint codes, uint off, uint *to)
 
     to[0] = sub_halves(bits_with(codes, 0x00ff00ffu, 0x64006400u), base);
     to[1] = sub_halves(bits_with(codes >> 8, 0x00ff00ffu, 0x64006400u), base);
+}
+
+/* An item's share of 32 elements of a row, as halves in their order: four of either half. Steps
+ * that are halves are multiplied as such, which rounds once, as it does from floats. */
+FUNCTION void share_of(int type, bytes_t row, int b, int p, uint *to)
+{
+    const int one_step = type == Q4_0 || type == Q5_0 || type == Q8_0;
+    bytes_t at = row + (long)(type >= Q4_K ? b / 8 : b) * code_bytes(type);
+    struct codes c;
+    struct steps s;
+
+    if (type >= Q4_K) {
+        s = steps_of(type, at);
+        c = type == Q6_K ? codes_6_k(at, &s, b % 8, p) : codes_45_k(type, at, &s, b % 8, p);
+    } else {
+        c = type == Q8_0 ? codes_8(at, p) : codes_45(type, at, p);
+    }
+    for (int half = 0; half < 2; half++) {
+        const float d = half ? c.d_hi : c.d_lo;
+        uint of[2];
+        halves_of(half ? c.hi : c.lo, code_off(type), of);
+        if (one_step) {
+            const uint step = *(GLOBAL const ushort *)at * 0x00010001u;
+            of[0] = mul_halves(of[0], step);
+            of[1] = mul_halves(of[1], step);
+            to[2 * half] = (of[0] & 0xffffu) | of[1] << 16;
+            to[2 * half + 1] = of[0] >> 16 | (of[1] & 0xffff0000u);
+        } else {
+            to[2 * half] = pack_f16(low_half(of[0]) * d + c.m, low_half(of[1]) * d + c.m);
+            to[2 * half + 1] = pack_f16(high_half(of[0]) * d + c.m, high_half(of[1]) * d + c.m);
+        }
+    }
+}
+
+/* The same of a row of F16 or BF16; elements after its end count as 0. */
+FUNCTION void float_share_of(int type, bytes_t row, int n_in, int b, int p, uint *to)
+{
+    for (int i = 0; i < 4; i++) {
+        float of[2];
+        for (int k = 0; k < 2; k++) {
+            const int c = b * 32 + i / 2 * 16 + 4 * p + i % 2 * 2 + k;
+            of[k] = c >= n_in ? 0.0f : type == F16 ? half_at(row + 2 * c) : load_bf16(row + 2 * c);
+        }
+        to[i] = pack_f16(of[0], of[1]);
+    }
+}
+
+#define SHARE_OF(t)                                                                                \
+    case t:                                                                                        \
+        share_of(t, row, i / 4, i % 4, share);                                                     \
+        break
+
+/* Row GROUP(0) of a weight as halves [n_in rounded up to 32], two a word, for gemm.cl */
+KERNEL void unpack_rows(WITH_OPTIONS bytes_t weight, long row_bytes, int n_in, GLOBAL uint *to)
+{
+    const int n_block = (n_in + 31) / 32;
+    bytes_t row = weight + (long)GROUP(0) * row_bytes;
+
+    to += (long)GROUP(0) * n_block * 16;
+    for (int i = ITEM(); i < 4 * n_block; i += ITEMS()) {
+        uint share[4];
+        switch (TYPE) {
+            SHARE_OF(Q4_0);
+            SHARE_OF(Q4_1);
+            SHARE_OF(Q5_0);
+            SHARE_OF(Q5_1);
+            SHARE_OF(Q8_0);
+            SHARE_OF(Q4_K);
+            SHARE_OF(Q5_K);
+            SHARE_OF(Q6_K);
+        default:
+            float_share_of(TYPE, row, n_in, i / 4, i % 4, share);
+        }
+        store_two(to + i / 4 * 16 + i % 4 * 2, share[0], share[1]);
+        store_two(to + i / 4 * 16 + i % 4 * 2 + 8, share[2], share[3]);
+    }
 }
 
 /* What the items of a warp have of rows q and q + 8 as halves, for both halves of 32 elements */
