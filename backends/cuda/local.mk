@@ -33,16 +33,17 @@ CLEANFILES += $(cuda_images) backends/cuda/cuda_sums.h
 cuda_prelude = $(srcdir)/backends/cuda/prelude.cu
 cuda_kernels = $(srcdir)/backends/gpu/kernels
 cuda_words = $(cuda_prelude) $(srcdir)/backends/cuda/mma_sync.cuh $(cuda_kernels)/group.cl
+cuda_attention = $(cuda_words) $(cuda_kernels)/attention.cl $(cuda_kernels)/prompt.cl
 cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
 	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -I$(srcdir)/backends/cuda -include $(cuda_prelude) \
 	-include $(cuda_kernels)/group.cl -o $@
-backends/cuda/attention_64.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
+backends/cuda/attention_64.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=64 $(cuda_kernels)/attention.cl
-backends/cuda/attention_128.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
+backends/cuda/attention_128.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=128 $(cuda_kernels)/attention.cl
-backends/cuda/attention_256.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
+backends/cuda/attention_256.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=256 $(cuda_kernels)/attention.cl
-backends/cuda/attention_512.fatbin: $(cuda_words) $(cuda_kernels)/attention.cl
+backends/cuda/attention_512.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
 backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
 	$(cuda_compile) $(cuda_kernels)/gemm.cl

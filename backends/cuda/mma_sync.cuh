@@ -7,6 +7,7 @@
 
 /* Before a loop over an array that is to lie in registers */
 #define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1") /* a short text is wanted */
 
 /* d[16][8] += a[16][16] b[16][8], f16 x f16 -> f32; from compute capability 8.0 on */
 static __device__ inline void mma_m16n8k16(float *d, const unsigned *a, const unsigned *b)
@@ -93,6 +94,38 @@ static __device__ inline unsigned bits_with(unsigned word, unsigned mask, unsign
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(word), "r"(mask), "r"(with));
 #endif
     return d;
+}
+
+/* ITEM(), read anew: what follows from it is not kept in registers for a loop's next turn. */
+static __device__ inline int ITEM_AGAIN()
+{
+    int item = 0;
+#ifdef __CUDA_ARCH__
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(item));
+#endif
+    return item;
+}
+
+/* 2 to the x, to 22 bits; 0 where that is less than the smallest normal number */
+static __device__ inline float quick_exp2(float x)
+{
+    float y = x;
+#ifdef __CUDA_ARCH__
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+#endif
+    return y;
+}
+
+/* x / y, to 22 bits; 0 where y is beyond 2 to the 126 */
+static __device__ inline float quick_divide(float x, float y)
+{
+#ifdef __CUDA_ARCH__
+    float z;
+    asm volatile("div.approx.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+#else
+    return x / y; /* the host's pass */
+#endif
 }
 
 #ifdef __CUDA_ARCH__

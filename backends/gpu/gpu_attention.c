@@ -13,6 +13,7 @@
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 enum { FEW_SPLIT = 128, FEW_GROUPS = 512 };
+enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 8192 };
 
 static size_t floats(int64_t n)
 {
@@ -172,6 +173,25 @@ static int longest(const struct attn *a)
     return n;
 }
 
+/* As begin_of in prompt.cl */
+static int64_t begin_of(int per, int split)
+{
+    return split < 8 ? (int64_t)split * per : (int64_t)per * (4 + split % 4) << (split / 4 - 1);
+}
+
+/* How attend_mma cuts a context, so that the queries of few heads keep all of the device busy. A
+ * token's bits must not depend on its chunk, so the cuts do not. */
+static void split_prompt(struct call *x, int n)
+{
+    const struct attn *a = x->a;
+
+    if (a->window > 0 && a->window <= PROMPT_WINDOW)
+        return;
+    x->per = a->n_head > PROMPT_FEW_HEADS ? 2 * PROMPT_SPLIT : PROMPT_SPLIT;
+    while (begin_of(x->per, x->n_split) < n)
+        x->n_split++;
+}
+
 /* Which kernel attends, and how the context of a decoded token is cut: in pieces of one length, or,
  * by attend_few, so that they keep all of the device busy, however long it is. */
 static void choose_kernel(const struct gpu *g, struct call *x)
@@ -184,7 +204,8 @@ static void choose_kernel(const struct gpu *g, struct call *x)
     x->items = MMA_ITEMS;
     if (uses_mma(g, a)) {
         x->kernel = "attend_mma";
-        x->n_query = a->hd > 128 ? 32 : 64;
+        x->n_query = MMA_ITEMS / 32 * 16;
+        split_prompt(x, n);
         return;
     }
     x->n_query = NQ;

@@ -1,6 +1,6 @@
 # What OpenCL and CUDA devices share; the kernels' texts are compiled by either, behind words that
 # they share.
-gpu_words = backends/gpu/kernels/group.cl
+gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/prompt.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \

@@ -8,6 +8,7 @@
 #include <cuda_fp16.h>
 
 #define UNROLL
+#define NO_UNROLL
 
 extern int pretend_capability; /* 75: mma.m16n8k8 alone */
 #define HAS_M16N8K16 (pretend_capability >= 80)
@@ -111,6 +112,20 @@ template <int n> static inline void copies_wait()
 static inline unsigned bits_with(unsigned word, unsigned mask, unsigned with)
 {
     return (word & mask) | with;
+}
+
+#define ITEM_AGAIN() ITEM()
+
+/* As far off as the device's may be */
+static inline float quick_exp2(float x)
+{
+    const float y = exp2f(x) * (1 + 0x1p-22f * (x != 0));
+    return y < 0x1p-126f ? 0 : y;
+}
+
+static inline float quick_divide(float x, float y)
+{
+    return y > 0x1p126f ? 0 : x / y * (1 - 0x1p-22f);
 }
 
 #endif
