@@ -13,7 +13,7 @@
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 enum { FEW_SPLIT = 128, FEW_GROUPS = 512 };
-enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 8192 };
+enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16 };
 
 static size_t floats(int64_t n)
 {
@@ -138,6 +138,7 @@ struct call {
     const char *kernel;
     size_t items, n_query; /* of a group */
     int per, n_split;      /* entries of a split; into how many the context is cut */
+    int first_split;       /* of attend_mma: the splits before it have nothing to read */
 };
 
 /* Prompts, whose attention is causal, multiply small matrices of halves where the device can; their
@@ -174,21 +175,24 @@ static int longest(const struct attn *a)
 }
 
 /* As begin_of in prompt.cl */
-static int64_t begin_of(int per, int split)
+static int64_t begin_of(int64_t per, int split)
 {
-    return split < 8 ? (int64_t)split * per : (int64_t)per * (4 + split % 4) << (split / 4 - 1);
+    return split < 8 ? split * per : per * (4 + split % 4) << (split / 4 - 1);
 }
 
-/* How attend_mma cuts a context, so that the queries of few heads keep all of the device busy. A
- * token's bits must not depend on its chunk, so the cuts do not. */
+/* How attend_mma cuts a context of n entries, so that the queries of few heads keep all of the
+ * device busy. A token's bits must not depend on its chunk, so the cuts do not. */
 static void split_prompt(struct call *x, int n)
 {
     const struct attn *a = x->a;
+    int first = n; /* entry that some query reads */
 
-    if (a->window > 0 && a->window <= PROMPT_WINDOW)
-        return;
     x->per = a->n_head > PROMPT_FEW_HEADS ? 2 * PROMPT_SPLIT : PROMPT_SPLIT;
-    while (begin_of(x->per, x->n_split) < n)
+    for (int h = 0; h < a->n_kv; h++)
+        first = min_int(first, a->window > 0 ? a->run[h].n - a->n_tok + 1 - a->window : 0);
+    while (begin_of(x->per, x->first_split + 1) <= first)
+        x->first_split++;
+    while (begin_of(x->per, x->first_split + x->n_split) < n)
         x->n_split++;
 }
 
@@ -265,13 +269,14 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
 {
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
+    const int own = uses_mma(g, a) ? x->first_split : logit_stride;
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
     const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + x->n_query - 1) / x->n_query,
                                (size_t)x->n_split, (size_t)a->n_kv };
     const struct gpu_arg arg[] = { GPU_P(x->runs.on), GPU_P(x->q),       GPU_I(a->q_stride),
                                    GPU_I(a->n_tok),   GPU_I(a->n_head),  GPU_I(group),
                                    GPU_F(a->scale),   GPU_F(a->softcap), GPU_I(a->causal),
-                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(logit_stride),
+                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(own),
                                    GPU_P(x->out),     GPU_P(x->lse) };
 
     cb_gpu_run(g, p, x->kernel, groups, x->items, arg, 14, x->runs.deep);

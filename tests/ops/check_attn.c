@@ -178,6 +178,57 @@ START_TEST(prompts)
 }
 END_TEST
 
+/* The last tokens of long prompts on a CUDA device, which cuts their contexts: as the reference,
+ * and the same bits in chunks, where a chunk reads more or fewer of the pieces. */
+START_TEST(long_prompts)
+{
+    static const struct {
+        int n_head, n_kv, hd, n, window, type_k, type_v;
+    } cases[] = {
+        { 2, 1, 64, 2080, 0, KV_F16, KV_F16 },     { 2, 2, 128, 4100, 1000, KV_F16, KV_F16 },
+        { 17, 1, 64, 4099, 0, KV_F16, KV_Q8_0 },   { 1, 1, 192, 2052, 0, KV_BF16, KV_F16 },
+        { 1, 1, 64, 4990, 300, KV_Q8_0, KV_BF16 },
+    };
+    const int size = cases[_i].hd * cases[_i].n_head, m = cases[_i].n_head > 2 ? 7 : 44;
+    const struct attn f = { .n_tok = m,
+                            .n_head = cases[_i].n_head,
+                            .n_kv = cases[_i].n_kv,
+                            .hd = cases[_i].hd,
+                            .scale = 0.125f,
+                            .causal = 1,
+                            .window = cases[_i].window,
+                            .type_k = (enum kv_type)cases[_i].type_k,
+                            .type_v = (enum kv_type)cases[_i].type_v };
+    struct input in;
+    float *want, *want_lse, *o, *l;
+
+    if (!open_isa(CB_ISA_CUDA, 1))
+        return;
+    make_input(&in, &f, cases[_i].n, 0, 5.0f);
+    run_attn(dev, &in.a, &want, &want_lse);
+    run_attn(ref, &in.a, &o, &l);
+    same("out", want, o, (size_t)(m * size), 2e-3f);
+    same("lse", want_lse, l, (size_t)(m * f.n_head), 2e-3f);
+    for (int from = 0, chunk = 1, n; from < m; from += n, chunk = chunk * 2 + 3) {
+        struct attn a = in.a;
+        struct kv_run run[2];
+        float *out, *lse;
+        n = m - from < chunk ? m - from : chunk;
+        for (int h = 0; h < f.n_kv; h++)
+            run[h] = (struct kv_run){ .k = in.k[h], .v = in.v[h], .n = cases[_i].n - m + from + n };
+        a.run = run;
+        a.n_tok = n;
+        a.q += (size_t)from * (size_t)a.q_stride;
+        run_attn(dev, &a, &out, &lse);
+        ck_assert(!memcmp(out, want + from * size, (size_t)(n * size) * sizeof *out));
+        ck_assert(!memcmp(lse, want_lse + from * f.n_head, (size_t)(n * f.n_head) * sizeof *lse));
+        free(out), free(lse);
+    }
+    free(want), free(want_lse), free(o), free(l);
+    free_input(&in);
+}
+END_TEST
+
 enum { BRIEFLY = IS_CUDA || CB_SLOWED > 1 }; /* what computes a prompt takes ten times as long */
 
 /* The same bits for any number of threads, for any chunks of a prompt, with or without a window. */
@@ -643,6 +694,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, attention, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, prompts, 0, IS_CUDA ? 2 : 0);
+    tcase_add_loop_test(tc, long_prompts, 0, IS_CUDA ? 5 : 0);
     tcase_add_loop_test(tc, determinism, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, several_calls, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, score, ISA_FROM, ISA_TO);

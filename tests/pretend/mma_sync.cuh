@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* mma_sync.cuh - mma.m16n8k16, mma.m16n8k8, ldmatrix and cp.async for the host's compiler: where
- * the PTX ISA says that an item of the warp holds which element. Has the name of the file in backends/cuda. All warps of a
- * group multiply at the same time, since their items wait for each other at a barrier. */
+ * the PTX ISA says that an item of the warp holds which element. Has the name of the file in
+ * backends/cuda. All warps of a group multiply at the same time, since their items wait for each
+ * other at a barrier. */
 #ifndef PRETEND_MMA_SYNC_CUH
 #define PRETEND_MMA_SYNC_CUH
 

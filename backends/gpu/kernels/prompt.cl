@@ -114,8 +114,8 @@ FUNCTION void bring_rows(WITH_OPTIONS GLOBAL const struct run *run, int plain,
 }
 
 /* The place of this item's key or value among entries base..base+PE-1; item / PE: 0 for a key, 1
- * for a value, else the item has none. *odd = base: some entries are outside of [lo, to), not there,
- * or quantised. */
+ * for a value, else the item has none. *odd = base: some entries are not in [lo, to), missing, or
+ * quantised. */
 FUNCTION struct place find_place(WITH_OPTIONS GLOBAL const struct run *run, int base, int lo,
                                  int to, IN_LOCAL int *odd)
 {
@@ -136,11 +136,12 @@ FUNCTION struct place find_place(WITH_OPTIONS GLOBAL const struct run *run, int 
 /* 16 queries of a warp, of which an item has parts of two: number item % 32 / 4 and 8 more. Logits
  * and what is derived from them are times log2(e). */
 struct sixteen {
-    uint q[K_STEPS][4];      /* as the products want them */
-    float step[2];           /* logits by products */
-    int hi[2];               /* entries before these are read */
-    float most[2], all[2];   /* the largest logit; the sum of the item's weights */
-    float sum[2 * K_STEPS][4]; /* number i of tile n: query i / 2, channel 8 n + item % 4 * 2 + i % 2 */
+    uint q[K_STEPS][4];    /* as the products want them */
+    float step[2];         /* logits by products */
+    int hi[2];             /* entries before these are read */
+    float most[2], all[2]; /* the largest logit; the sum of the item's weights */
+    /* number i of tile n is of query i / 2 and channel 8 n + item % 4 * 2 + i % 2 */
+    float sum[2 * K_STEPS][4];
 };
 
 /* Query h of an item's two, as halves */
@@ -324,7 +325,7 @@ FUNCTION int begin_of(int per, int split)
 KERNEL_OF(WARPS * 32, MAX_HD > 128 ? 2 : 3)
 void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,
                 int n_tok, int n_head, int group, float scale, float softcap, int causal,
-                int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
+                int window, int per, int first_split, GLOBAL float *out, GLOBAL float *lse)
 {
     LOCAL ALIGNED_16 uint tile_[4 * TILE_WORDS]; /* two blocks of keys and values each */
     LOCAL struct place places_[PLACES][2 * PE];
@@ -335,14 +336,16 @@ void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
     GLOBAL const struct run *run = runs + kv;
     const int n = run->n, hi = hi_of(n, n_tok, causal, last / group);
     const int lo = lo_of(hi_of(n, n_tok, causal, first / group), window);
-    const int begin = begin_of(per, split), end = begin_of(per, split + 1);
+    const int begin = begin_of(per, first_split + split);
+    const int end = begin_of(per, first_split + split + 1);
     const int from = lo / PE * PE > begin ? lo / PE * PE : begin, to = hi < end ? hi : end;
     const int whole = HD == MAX_HD && TYPE == 1 && TYPE_V == 1; /* rows are tiles' rows */
     const int rows = begin_rows();
     struct sixteen t;
     struct place next;
 
-    begin_sixteen(OPTIONS q, q_stride, kv, first + query_of(item), n_query, n, n_tok, group, scale, causal, &t);
+    begin_sixteen(OPTIONS q, q_stride, kv, first + query_of(item), n_query, n, n_tok, group, scale,
+                  causal, &t);
     if (item < PLACES)
         odd_[item] = -1;
     BARRIER();
