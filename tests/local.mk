@@ -71,6 +71,7 @@ check_programs = \
 	tests/ops/check_recurrence_opencl \
 	tests/ops/check_shared_cuda \
 	tests/ops/check_sketch_cuda \
+	tests/ops/check_token_cuda \
 	tests/ops/check_set_opencl \
 	tests/ops/check_sketch_opencl \
 	tests/methods/check_infinigen \
@@ -197,6 +198,9 @@ cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
 tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_attn_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_token_cuda_SOURCES = tests/ops/check_token.c tests/ops/against_ref.h
+tests_ops_check_token_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_token_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_ops_cuda_SOURCES = tests/ops/check_ops.c tests/ops/against_ref.h
 tests_ops_check_ops_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_ops_cuda_LDFLAGS = $(cuda_ldflags)

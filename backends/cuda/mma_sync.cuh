@@ -69,6 +69,19 @@ static __device__ inline void COPY_16(unsigned *to, const void *from)
 #endif
 }
 
+/* The same; where `there` is 0, zeros instead, and `from` may be any multiple of 16. */
+static __device__ inline void COPY_16_IF(int there, unsigned *to, const void *from)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+#elif defined __CUDA_ARCH__
+    *(uint4 *)to = there ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+
 /* The item's copies since the last COPIES_END are one batch. */
 static __device__ inline void COPIES_END()
 {

@@ -150,6 +150,13 @@ FUNCTION uint mul_halves(uint a, uint b)
     return d;
 }
 
+/* Bytes of two words: those of x have the numbers 0..3, those of y 4..7. Four bits of `which` say
+ * what each byte becomes. */
+FUNCTION uint pick_bytes(uint x, uint y, uint which)
+{
+    return __byte_perm(x, y, which);
+}
+
 FUNCTION uint load_word(bytes_t p)
 {
     return *(const uint *)p;

@@ -12,8 +12,9 @@
 
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
-enum { FEW_SPLIT = 128, FEW_GROUPS = 512 };
 enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16 };
+/* attend_few.cl: entries at a time, of a warp and of its group; SMs of a large device */
+enum { FEW_AT_ONCE = 16, FEW_SPLIT = 64, FEW_DEVICE = 132 };
 
 static size_t floats(int64_t n)
 {
@@ -154,7 +155,7 @@ static int uses_mma(const struct gpu *g, const struct attn *a)
            a->type_k != KV_F32 && a->type_v != KV_F32;
 }
 
-/* A decoded token's attention over rows of halves multiplies small matrices as well. */
+/* A decoded token's attention over rows of f16, or of q8_0, multiplies small matrices as well. */
 static int uses_few(const struct gpu *g, const struct attn *a)
 {
     int other = 0;
@@ -162,7 +163,8 @@ static int uses_few(const struct gpu *g, const struct attn *a)
     for (int h = 0; h < a->n_kv; h++)
         other |= a->run[h].given || a->run[h].kivi;
     return g->driver->has_mma && !a->causal && !other && a->n_tok == 1 && a->hd % 8 == 0 &&
-           a->hd <= MMA_MOST_HD && a->type_k == KV_F16 && a->type_v == KV_F16;
+           a->hd <= MMA_MOST_HD && a->type_k == a->type_v &&
+           (a->type_k == KV_F16 || a->type_k == KV_Q8_0);
 }
 
 static int longest(const struct attn *a)
@@ -196,8 +198,18 @@ static void split_prompt(struct call *x, int n)
         x->n_split++;
 }
 
-/* Which kernel attends, and how the context of a decoded token is cut: in pieces of one length, or,
- * by attend_few, so that they keep all of the device busy, however long it is. */
+/* Entries of a piece of n for attend_few: each multiprocessor is to have as many groups as find
+ * room at once, so that all end together, however long the context is. */
+static int few_split(const struct attn *a, int n, int blocks)
+{
+    const int at_once = a->hd <= 64 ? 4 : a->hd > 128 ? 2 : a->type_k == KV_F16 ? 3 : 4;
+    const int pieces = max_int(1, FEW_DEVICE * at_once / (a->n_kv * blocks));
+    const int per = (n + pieces - 1) / pieces;
+
+    return max_int(FEW_SPLIT, (per + FEW_AT_ONCE - 1) / FEW_AT_ONCE * FEW_AT_ONCE);
+}
+
+/* Which kernel attends, and how the context of a decoded token is cut. */
 static void choose_kernel(const struct gpu *g, struct call *x)
 {
     const struct attn *a = x->a;
@@ -213,13 +225,11 @@ static void choose_kernel(const struct gpu *g, struct call *x)
         return;
     }
     x->n_query = NQ;
-    x->kernel = uses_few(g, a) ? "attend_few" : "attend";
+    x->kernel = !uses_few(g, a) ? "attend" : a->type_k == KV_Q8_0 ? "attend_few_q8" : "attend_few";
     x->items = uses_few(g, a) ? MMA_ITEMS : NB;
     if (a->n_tok > 1)
         return;
-    x->per = uses_few(g, a) ? FEW_SPLIT : SPLIT;
-    while (uses_few(g, a) && (n + x->per - 1) / x->per * a->n_kv * blocks > FEW_GROUPS)
-        x->per *= 2;
+    x->per = uses_few(g, a) ? few_split(a, n, blocks) : SPLIT;
     x->n_split = max_int(1, (n + x->per - 1) / x->per);
 }
 

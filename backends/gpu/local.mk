@@ -1,6 +1,8 @@
 # What OpenCL and CUDA devices share; the kernels' texts are compiled by either, behind words that
 # they share.
 gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/prompt.cl
+# of texts, where they include it
+gpu_parts = backends/gpu/kernels/attend_few.cl backends/gpu/kernels/attend_few_q8.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \
@@ -9,7 +11,7 @@ gpu_kernels = \
 	backends/gpu/kernels/search.cl \
 	backends/gpu/kernels/select.cl \
 	backends/gpu/kernels/vector.cl
-EXTRA_DIST += $(gpu_words) $(gpu_kernels)
+EXTRA_DIST += $(gpu_words) $(gpu_parts) $(gpu_kernels)
 
 if HAVE_GPU
 noinst_LTLIBRARIES += libgpu.la

@@ -83,6 +83,17 @@ static inline int __dp4a(int x, int y, int sum)
     return sum;
 }
 
+/* Numbers of bytes from 8 on would repeat a sign. */
+static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which)
+{
+    const uint64_t both = (uint64_t)y << 32 | x;
+    unsigned to = 0;
+
+    for (int i = 0; i < 4; i++)
+        to |= (unsigned)(both >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return to;
+}
+
 struct __half {
     uint16_t bits;
 };

@@ -90,6 +90,15 @@ static inline void COPY_16(unsigned *to, const void *from)
     pretend_copies[threadIdx.x].push_back({ to, from });
 }
 
+static inline void COPY_16_IF(int there, unsigned *to, const void *from)
+{
+    static const unsigned char zeros[16] __attribute__((aligned(16))) = { 0 };
+
+    if ((uintptr_t)from % 16)
+        __builtin_trap();
+    COPY_16(to, there ? from : zeros);
+}
+
 static inline void COPIES_END()
 {
     pretend_copies[threadIdx.x].push_back({ nullptr, nullptr });

@@ -133,7 +133,8 @@ template <class... A, void (*F)(A...)> struct caller<F> {
     ONE("attention_" #hd, attention_##hd, attend), ONE("attention_" #hd, attention_##hd, score)
 #define ATTENTION_MMA(hd)                                                                          \
     ONE("attention_" #hd, attention_##hd, attend_mma),                                             \
-        ONE("attention_" #hd, attention_##hd, attend_few)
+        ONE("attention_" #hd, attention_##hd, attend_few),                                         \
+        ONE("attention_" #hd, attention_##hd, attend_few_q8)
 
 #define FEW_OF(of)                                                                                 \
     ONE("matmul", matmul, codes_8_tok_##of), ONE("matmul", matmul, codes_32_tok_##of)

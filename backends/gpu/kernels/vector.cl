@@ -119,8 +119,10 @@ KERNEL void scale(GLOBAL float *x, float a, float cap, long n)
         x[i] = cap > 0.0f ? cap * tanh(a * x[i] / cap) : a * x[i];
 }
 
-#define JOIN_ITEMS 256
-#define JOIN_LANES 32 /* channels at a time; each takes part in a share of the parts */
+#define JOIN_SLICES 8 /* of the parts, each of which 32 items share */
+#define JOIN_LANES 32
+#define JOIN_EACH 4  /* channels of an item at a time, JOIN_LANES apart */
+#define JOIN_AHEAD 4 /* parts of an item whose loads do not wait for each other */
 
 /* How much of a part counts whose log-sum-exp is lse, beside the largest */
 FUNCTION float part_weight(float lse, float most)
@@ -128,38 +130,69 @@ FUNCTION float part_weight(float lse, float most)
     return most > -INFINITY ? exp(lse - most) : 0.0f;
 }
 
-/* Joins row GROUP(0) of n_part parts, at strides in floats -> the first part's row */
+/* Joins row GROUP(0) of n_part parts, at strides in floats -> the first part's row. A slice adds up
+ * every eighth part, by what is the largest so far. */
 KERNEL void join(GLOBAL float *out, GLOBAL float *lse, GLOBAL const float *out2,
                  GLOBAL const float *lse2, int n_part, long out_stride, long lse_stride, int hd)
 {
-    LOCAL float most_[JOIN_ITEMS], sum_[JOIN_ITEMS], part_[JOIN_ITEMS];
+    LOCAL float most_[JOIN_SLICES], sum_[JOIN_SLICES], x_[JOIN_SLICES][JOIN_LANES * JOIN_EACH];
     const long r = GROUP(0);
     const int item = ITEM(), lane = item % JOIN_LANES, slice = item / JOIN_LANES;
-    float m = lse[r], sum = 0.0f, first;
+    float all = 0.0f, most = -INFINITY;
 
-    for (int p = item; p < n_part; p += JOIN_ITEMS)
-        m = fmax(m, lse2[p * lse_stride + r]);
-    m = group_max(m, most_, JOIN_ITEMS);
-    for (int p = item; p < n_part; p += JOIN_ITEMS)
-        sum += part_weight(lse2[p * lse_stride + r], m);
-    first = m > -INFINITY ? exp(lse[r] - m) : 1.0f;
-    sum = first + group_sum(sum, sum_, JOIN_ITEMS);
-    for (int c0 = 0; c0 < hd; c0 += JOIN_LANES) {
-        const int c = c0 + lane;
-        float x = 0.0f;
-        for (int p = slice; c < hd && p < n_part; p += JOIN_ITEMS / JOIN_LANES)
-            x += part_weight(lse2[p * lse_stride + r], m) * out2[p * out_stride + r * hd + c];
-        part_[item] = x;
+    for (int c0 = 0; c0 < hd; c0 += JOIN_LANES * JOIN_EACH) {
+        float m = -INFINITY, sum = 0.0f, x[JOIN_EACH] = { 0.0f, 0.0f, 0.0f, 0.0f };
+        for (int p0 = slice; p0 <= n_part; p0 += JOIN_SLICES * JOIN_AHEAD) {
+            float l[JOIN_AHEAD], y[JOIN_AHEAD][JOIN_EACH], more = m, shrink;
+            UNROLL for (int k = 0; k < JOIN_AHEAD; k++) {
+                const int there = p0 + k * JOIN_SLICES <= n_part;
+                const int p = there ? p0 + k * JOIN_SLICES : p0;
+                GLOBAL const float *from = (p ? out2 + (p - 1) * out_stride : out) + r * hd;
+                const float of = *(p ? lse2 + (p - 1) * lse_stride + r : lse + r);
+                l[k] = there ? of : -INFINITY;
+                UNROLL for (int i = 0; i < JOIN_EACH; i++) {
+                    const int c = c0 + i * JOIN_LANES + lane;
+                    y[k][i] = from[c < hd ? c : hd - 1];
+                }
+            }
+            UNROLL for (int k = 0; k < JOIN_AHEAD; k++)
+                more = fmax(more, l[k]);
+            shrink = part_weight(m, more);
+            m = more;
+            sum *= shrink;
+            UNROLL for (int i = 0; i < JOIN_EACH; i++)
+                x[i] *= shrink;
+            UNROLL for (int k = 0; k < JOIN_AHEAD; k++) {
+                const float w = part_weight(l[k], m);
+                sum += w;
+                UNROLL for (int i = 0; i < JOIN_EACH; i++)
+                    x[i] += w * y[k][i];
+            }
+        }
+        for (int i = 0; i < JOIN_EACH; i++)
+            x_[slice][i * JOIN_LANES + lane] = x[i];
+        if (lane == 0) {
+            most_[slice] = m;
+            sum_[slice] = sum;
+        }
         BARRIER();
-        if (slice == 0 && c < hd) {
-            for (int i = 1; i < JOIN_ITEMS / JOIN_LANES; i++)
-                x += part_[i * JOIN_LANES + lane];
-            out[r * hd + c] = (first * out[r * hd + c] + x) / sum;
+        if (item < JOIN_LANES * JOIN_EACH) {
+            float y = 0.0f;
+            all = 0.0f;
+            for (int i = 0; i < JOIN_SLICES; i++)
+                most = fmax(most, most_[i]);
+            for (int i = 0; i < JOIN_SLICES; i++) {
+                const float w = part_weight(most_[i], most);
+                all += w * sum_[i];
+                y += w * x_[i][item];
+            }
+            if (all > 0.0f && c0 + item < hd) /* else no part counts, and the row stays */
+                out[r * hd + c0 + item] = y / all;
         }
         BARRIER();
     }
     if (item == 0)
-        lse[r] = m + log(sum);
+        lse[r] = all > 0.0f ? most + log(all) : -INFINITY;
 }
 
 #define SINK_ITEMS 32
