@@ -51,6 +51,14 @@ struct gpu_new_rows {
     uint64_t (*host)[4], *on;
 };
 
+/* x[n_tok][n] as sums of two halves (gpu_split.h): to[n_tok][n], divided by scale[n_tok] */
+struct gpu_split {
+    const float *x; /* NULL: none */
+    int n, n_tok;
+    const void *to;
+    const float *scale;
+};
+
 /* What memory is for: copies that there need not be (weights, rows), work space, operands */
 enum gpu_use { GPU_COPIES, GPU_WORK, GPU_OPERANDS };
 
@@ -80,6 +88,8 @@ struct gpu {
     const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
     struct gpu_home fetch; /* the last of them, side by side in the stage: yet to be copied there */
     int fetch_home;        /* the first one's number */
+    struct gpu_split split;                /* that are known */
+    int splits;                            /* 1: a product has asked for some */
     struct gpu_new_rows new_rows;          /* not stored yet; any other command comes after them */
     void (*store_new_rows)(struct gpu *g); /* gpu_new_rows.c */
     int ahead;                             /* 1: copies ahead may be on their way */
@@ -178,6 +188,9 @@ void cb_gpu_done(struct gpu *g);
 void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes);
 /* Copies the host's result to p unless it lies there already, and frees it. */
 void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes);
+
+/* The device writes to p, or p is freed: what was known of the numbers there is void. */
+void cb_gpu_rewritten(struct gpu *g, const void *p, size_t bytes);
 
 /* Once the queue is empty, the stage starts again; pieces that were too small are freed. */
 void cb_gpu_empty_stage(struct gpu *g);

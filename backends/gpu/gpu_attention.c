@@ -339,6 +339,7 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
     x.lse = x.n_split == 1 && a->lse && cb_gpu_is_on(g, a->lse)
                 ? a->lse
                 : cb_gpu_room_for(g, floats(x.n_split * rows));
+    cb_gpu_rewritten(g, a->out, floats(rows * a->hd));
     if (!cb_gpu_runs_open(g, &x.runs, a))
         return 0;
     stride = share_logits(g, &x);

@@ -28,6 +28,7 @@ static uint64_t memory_spare(const struct device *d)
 
 static void memory_free(struct device *d, void *p)
 {
+    mine(d)->split.x = NULL; /* which may lie there */
     cb_gpu_free(mine(d), p);
 }
 

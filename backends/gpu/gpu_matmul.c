@@ -9,12 +9,12 @@
 #include "base/err.h"
 #include "gpu_ahead.h"
 #include "gpu_gemm.h"
+#include "gpu_split.h"
 #include "gpu_stream.h"
 
 enum { TILE = 64, TILE_ITEMS = 64, FEW = 8, FEW_ITEMS = 32 };
 enum { HALVES_ITEMS = 256 };
-enum { CODE_ROWS = 16, SPLIT_ITEMS = 256 };
-enum { SPLIT_PAD = 8 * 8 + 2 }; /* blocks of 32 numbers after a call's last token (matmul.cl) */
+enum { CODE_ROWS = 16 };
 
 /* ---- load ---- */
 
@@ -89,8 +89,7 @@ struct operand {
     const float *x;     /* [n_tok][n_in]; NULL: it is not there yet */
     const void *half;   /* the same as halves (matmul.cl); NULL: not yet */
     const float *scale; /* [n_tok] of these */
-    const void *split;  /* the same as sums of two halves; NULL: not yet */
-    const float *split_scale;
+    struct gpu_split split; /* the same as sums of two halves */
 };
 
 /* Chunks of a prompt take one kernel, short ones too, so that results do not depend on chunks: one
@@ -202,25 +201,6 @@ static int at_once(struct gpu *g, const struct mm *mm, int n, int n_tok)
     return k;
 }
 
-static void make_split(struct gpu *g, const struct gpu_weight *cw, struct operand *o, int n_tok)
-{
-    const int n_in = cw->host.n_in;
-    const size_t groups[3] = { (size_t)n_tok, 1, 1 };
-
-    if (o->split || g->status)
-        return;
-    if ((uintptr_t)o->x % 16) { /* the kernel reads 16 bytes at a time */
-        float *aligned = cb_gpu_room_for(g, (size_t)n_in * (size_t)n_tok * sizeof(float));
-        cb_gpu_move(g, aligned, o->x, (size_t)n_in * (size_t)n_tok * sizeof(float));
-        o->x = aligned;
-    }
-    o->split = cb_gpu_room_for(g, ((size_t)n_in * (size_t)n_tok + 32 * SPLIT_PAD) * sizeof(float));
-    o->split_scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
-    const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->split),
-                                   GPU_P(o->split_scale) };
-    cb_gpu_run(g, cw->program, "split", groups, SPLIT_ITEMS, arg, 4, NULL);
-}
-
 /* How a weight's type is multiplied (CODES in matmul.cl): blocks of 32 elements that a warp
  * multiplies at a time, of long rows as many as have room */
 struct form {
@@ -263,7 +243,8 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
         of[2 * GPU_AT_ONCE + i].as.p = bias_on(g, &mm[i]);
         groups[1] += ((size_t)mm[i].w->n_out + CODE_ROWS - 1) / CODE_ROWS;
     }
-    make_split(g, cw, x, n_tok);
+    if (!x->split.x && !cb_gpu_split(g, x->x, w->n_in, n_tok, &x->split))
+        return;
     const struct gpu_arg arg[] = { of[0],
                                    of[1],
                                    of[2],
@@ -273,8 +254,8 @@ static void multiply_codes(struct gpu *g, const struct mm *mm, int n, struct ope
                                    GPU_L(cb_row_bytes(w->type, w->n_in)),
                                    GPU_I(w->n_in),
                                    GPU_I(w->n_in >= 2048 ? f->long_step : f->step),
-                                   GPU_P(x->split),
-                                   GPU_P(x->split_scale),
+                                   GPU_P(x->split.to),
+                                   GPU_P(x->split.scale),
                                    GPU_I(n_tok),
                                    of[6],
                                    of[7],

@@ -168,12 +168,23 @@ void cb_gpu_free(struct gpu *g, void *p)
 
 /* ---- copies ---- */
 
+void cb_gpu_rewritten(struct gpu *g, const void *p, size_t bytes)
+{
+    const struct gpu_split *s = &g->split;
+    const uint8_t *from = (const uint8_t *)s->x;
+
+    if (from && (const uint8_t *)p < from + (size_t)s->n * (size_t)s->n_tok * sizeof(float) &&
+        from < (const uint8_t *)p + bytes)
+        g->split.x = NULL;
+}
+
 static void copy_now(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     int err;
 
     if (g->status || !bytes)
         return;
+    cb_gpu_rewritten(g, to, bytes);
     err = g->driver->copy(g, to, from, bytes);
     if (err)
         cb_gpu_fail(g, "copy", err);
@@ -482,6 +493,7 @@ void *cb_gpu_out(struct gpu *g, void *p, size_t bytes)
 {
     void *on;
 
+    cb_gpu_rewritten(g, p, bytes);
     if (!p || g->status || cb_gpu_is_on(g, p))
         return p;
     on = cb_gpu_room_for(g, bytes);
@@ -494,6 +506,7 @@ void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes)
 {
     void *on;
 
+    cb_gpu_rewritten(g, p, bytes);
     if (!p || g->status || cb_gpu_is_on(g, p))
         return p;
     on = cb_gpu_in(g, p, bytes);
@@ -504,6 +517,7 @@ void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes)
 
 void cb_gpu_empty_stage(struct gpu *g)
 {
+    g->split.x = NULL; /* what is known lies there */
     if (!g->stage)
         return;
     free_stage(g, g->stage->next);

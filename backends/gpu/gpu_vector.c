@@ -3,6 +3,7 @@
  * searches. */
 #include "gpu.h"
 #include "gpu_chosen.h"
+#include "gpu_split.h"
 
 enum { NORM_ITEMS = 256, JOIN_ITEMS = 256, SINK_ITEMS = 32, SELECT_ITEMS = 64 };
 
@@ -27,24 +28,39 @@ static int64_t span(int n_tok, int stride, int64_t row)
     return (int64_t)(n_tok - 1) * stride + row;
 }
 
+/* 1: kernels that leave sums of two halves beside their results can read these rows of n floats. */
+static int splits(const struct gpu *g, int n, const float *on, int stride)
+{
+    return g->driver->has_mma && n % 32 == 0 && stride % 4 == 0 && (uintptr_t)on % 16 == 0;
+}
+
 void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps, int n, int n_row,
                     int n_tok, int x_stride, float *y, int y_stride)
 {
     struct gpu *g = cb_gpu_of(d);
     const int64_t row = (int64_t)n * n_row;
     const size_t groups[3] = { (size_t)n_tok, (size_t)n_row, 1 };
+    struct gpu_split beside = { 0 };
     float *to, *from;
+    int split;
 
     if (n_tok < 1)
         return;
     to = y_stride == row ? cb_gpu_out(g, y, floats(span(n_tok, y_stride, row)))
                          : cb_gpu_inout(g, y, floats(span(n_tok, y_stride, row)));
     from = cb_gpu_in(g, x, floats(span(n_tok, x_stride, row)));
-    const struct gpu_arg arg[] = { GPU_P(from),     GPU_P(cb_gpu_in(g, w, floats(n))),
-                                   GPU_F(eps),      GPU_I(n),
-                                   GPU_I(x_stride), GPU_P(to),
-                                   GPU_I(y_stride) };
-    cb_gpu_run(g, vector_program(g), "rmsnorm", groups, NORM_ITEMS, arg, 7, NULL);
+    w = cb_gpu_in(g, w, floats(n));
+    split = n_row == 1 && splits(g, n, from, x_stride) && splits(g, n, to, y_stride) &&
+            splits(g, n, w, 0);
+    if (split && y_stride == n)
+        cb_gpu_split_beside(g, to, n, n_tok, &beside);
+    const struct gpu_arg arg[] = { GPU_P(from), GPU_P(w),        GPU_F(eps),
+                                   GPU_I(n),    GPU_I(x_stride), GPU_P(to),
+                                   GPU_I(y_stride), GPU_P(beside.to), GPU_P(beside.scale) };
+    if (split)
+        cb_gpu_run(g, vector_program(g), "rmsnorm_split", groups, SPLIT_ITEMS, arg, 9, NULL);
+    else
+        cb_gpu_run(g, vector_program(g), "rmsnorm", groups, NORM_ITEMS, arg, 7, NULL);
     cb_gpu_done(g);
 }
 
@@ -74,14 +90,23 @@ void cb_gpu_glu(struct device *d, enum act_kind act, float *gate, const float *u
 {
     struct gpu *g = cb_gpu_of(d);
     const int64_t all = (int64_t)n * n_tok;
+    const size_t groups[3] = { (size_t)n_tok, 1, 1 };
+    struct gpu_split beside;
     float *on;
 
     if (all < 1)
         return;
     on = cb_gpu_inout(g, gate, floats(all));
-    const struct gpu_arg arg[] = { GPU_P(on), GPU_P(cb_gpu_in(g, up, floats(all))), GPU_I((int)act),
-                                   GPU_L(all) };
-    cb_gpu_run_each(g, vector_program(g), "glu", all, arg, 4);
+    up = cb_gpu_in(g, up, floats(all));
+    if (up && splits(g, n, on, 0) && splits(g, n, up, 0) &&
+        cb_gpu_split_beside(g, on, n, n_tok, &beside)) {
+        const struct gpu_arg arg[] = { GPU_P(on), GPU_P(up),        GPU_I((int)act),
+                                       GPU_I(n),  GPU_P(beside.to), GPU_P(beside.scale) };
+        cb_gpu_run(g, vector_program(g), "split", groups, SPLIT_ITEMS, arg, 6, NULL);
+    } else {
+        const struct gpu_arg arg[] = { GPU_P(on), GPU_P(up), GPU_I((int)act), GPU_L(all) };
+        cb_gpu_run_each(g, vector_program(g), "glu", all, arg, 4);
+    }
     cb_gpu_done(g);
 }
 

@@ -1,8 +1,9 @@
 # What OpenCL and CUDA devices share; the kernels' texts are compiled by either, behind words that
 # they share.
-gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/prompt.cl
+gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/split.cl
 # of texts, where they include it
-gpu_parts = backends/gpu/kernels/attend_few.cl backends/gpu/kernels/attend_few_q8.cl
+gpu_parts = backends/gpu/kernels/attend_few.cl backends/gpu/kernels/attend_few_q8.cl \
+	backends/gpu/kernels/prompt.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \
@@ -37,6 +38,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_runs.c backends/gpu/gpu_runs.h \
 	backends/gpu/gpu_share.c backends/gpu/gpu_share.h \
 	backends/gpu/gpu_sketch.c \
+	backends/gpu/gpu_split.c backends/gpu/gpu_split.h \
 	backends/gpu/gpu_stream.c backends/gpu/gpu_stream.h \
 	backends/gpu/gpu_vector.c
 endif

@@ -127,6 +127,85 @@ START_TEST(products)
 }
 END_TEST
 
+/* Numbers x[n_tok][n] on the device and in the host's memory */
+struct both {
+    float *on, *host;
+};
+
+static struct both both_of(struct device *d, size_t n)
+{
+    struct both b = { cb_device_alloc(d, n, sizeof(float)), floats(n) };
+
+    ck_assert_ptr_nonnull(b.on);
+    cb_device_copy(d, b.on, b.host, n * sizeof(float));
+    return b;
+}
+
+/* y: memory of the device, since a result of the host's would end what the device has prepared */
+static void check_product(struct device *d, const struct weight *w, const float *on,
+                          const float *host, int n_tok, float *y, const char *after)
+{
+    const size_t n = (size_t)n_tok * (size_t)w->n_out;
+    float *got = poisoned(n), *want = poisoned(n);
+    struct weight plain = *w;
+    struct mm m = { w, NULL, y, w->n_out, 0, 16 };
+    char what[96];
+
+    d->ops->matmul(d, &m, 1, on, n_tok);
+    cb_device_copy(d, got, y, n * sizeof(float));
+    plain.packed = NULL;
+    m = (struct mm){ &plain, NULL, want, w->n_out, 0, 16 };
+    ref->ops->matmul(ref, &m, 1, host, n_tok);
+    snprintf(what, sizeof what, "%d tokens of %d numbers after %s", n_tok, w->n_in, after);
+    same(what, got, want, n, 1e-4f);
+    free(got), free(want);
+}
+
+/* Products of what a norm and a gate leave, and of what others then write over it: a device may
+ * have prepared the first for products, but not the second. */
+static void check_rewritten(struct device *d, int n, int n_tok)
+{
+    const size_t all = (size_t)n * (size_t)n_tok;
+    struct weight w = weight_of(DT_Q8_0, n, 5, 0);
+    struct both x = both_of(d, all), y = both_of(d, all), norm = both_of(d, (size_t)n);
+    struct both to = both_of(d, 5 * (size_t)n_tok);
+
+    ck_assert_ok(d->ops->load(d, &w));
+    check_product(d, &w, y.on, y.host, n_tok, to.on, "a copy");
+    d->ops->rmsnorm(d, x.on, norm.on, 1e-5f, n, 1, n_tok, n, y.on, n);
+    ref->ops->rmsnorm(ref, x.host, norm.host, 1e-5f, n, 1, n_tok, n, y.host, n);
+    check_product(d, &w, y.on, y.host, n_tok, to.on, "a norm");
+    d->ops->add(d, y.on, x.on, 0.5f, all);
+    ref->ops->add(ref, y.host, x.host, 0.5f, all);
+    check_product(d, &w, y.on, y.host, n_tok, to.on, "a sum");
+    d->ops->glu(d, ACT_SILU, y.on, x.on, n, n_tok);
+    ref->ops->glu(ref, ACT_SILU, y.host, x.host, n, n_tok);
+    check_product(d, &w, y.on, y.host, n_tok, to.on, "a gate");
+    cb_device_copy(d, y.on, x.host, all * sizeof(float));
+    check_product(d, &w, y.on, x.host, n_tok, to.on, "another copy");
+    d->ops->rmsnorm(d, y.on, norm.on, 1e-5f, n, 1, n_tok, n, y.on, n);
+    ref->ops->rmsnorm(ref, x.host, norm.host, 1e-5f, n, 1, n_tok, n, x.host, n);
+    check_product(d, &w, y.on, x.host, n_tok, to.on, "a norm in its place");
+    cb_device_free(d, x.on), cb_device_free(d, y.on);
+    cb_device_free(d, norm.on), cb_device_free(d, to.on);
+    free(x.host), free(y.host), free(norm.host), free(to.host);
+    d->ops->unload(d, &w);
+    free((void *)(uintptr_t)w.raw);
+    ck_assert_ok(cb_device_wait(d));
+}
+
+START_TEST(rewritten)
+{
+    static const int ns[] = { 32, 96, 4160, 14400 }, toks[] = { 3, 33, 1, 2 };
+    struct device *d = open_as("");
+
+    ck_assert_int_ge(ref->ops->reserve(ref, 100, 14400, MOST_OUT, 1, 64, 64), 0);
+    for (int i = 0; i < 4; i++)
+        check_rewritten(d, ns[i], toks[i]);
+    cb_device_close(d);
+}
+END_TEST
+
 /* Whole numbers and powers of two: no digit of a code, an activation or a sum may be lost. On CUDA
  * devices of both kinds. */
 START_TEST(exact)
@@ -150,6 +229,7 @@ int main(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_loop_test(c, products, 0, TYPES);
     tcase_add_loop_test(c, exact, 0, 1 + IS_CUDA);
+    tcase_add_test(c, rewritten);
     suite_add_tcase(s, c);
     return cb_suite_run(s);
 }

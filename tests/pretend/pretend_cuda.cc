@@ -28,6 +28,7 @@
 
 #include "cuda/prelude.cu"
 #include "gpu/kernels/group.cl"
+#include "gpu/kernels/split.cl"
 
 /* ---- the kernels ---- */
 
@@ -145,7 +146,6 @@ const std::vector<kernel> kernels = {
     ONE("matmul", matmul, tile),
     ONE("matmul", matmul, halves),
     ONE("matmul", matmul, unpack_rows),
-    ONE("matmul", matmul, split),
     FEW_OF(q4_0),
     FEW_OF(q4_1),
     FEW_OF(q5_0),
@@ -157,6 +157,8 @@ const std::vector<kernel> kernels = {
     ONE("gemm", gemm, gemm_128),
     ONE("gemm", gemm, gemm_64),
     ONE("vector", vector_, rmsnorm),
+    ONE("vector", vector_, rmsnorm_split),
+    ONE("vector", vector_, split),
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),
     ONE("vector", vector_, glu),

@@ -275,82 +275,6 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
  * memory, and the next ones are on their way while they multiply. How columns are shared out
  * depends on the weight alone, and a token's sums on no other token. */
 
-/* Item 4 q + p of a warp has of each 32 elements 4 p..4 p + 3 and 16 + 4 p..16 + 4 p + 3, of the
- * rows q and q + 8 and of token q. In words of two halves they have the order 0, 2, 1, 3. */
-#define SPLIT_WORDS 32 /* of 32 elements: 4 for each of four items, then those of what is left */
-/* After the last token lie SPLIT_PAD blocks (gpu_matmul.c) that may be read: warps have the same
- * number of blocks, and X_AHEAD more are read ahead. */
-
-#define SPLIT_ITEMS 256
-#define SPLIT_KEPT 7 /* shares that an item keeps: their loads do not wait in turn */
-
-/* Share i of a row, an eighth of what 32 elements have: its item's four of each 16. x lies at
- * multiples of 16 bytes. */
-FUNCTION void load_share(GLOBAL const float *row, int i, float *v)
-{
-    GLOBAL const float *from = row + i / 4 * 32 + i % 4 * 4;
-    uint word[8];
-
-    load_four(word, (GLOBAL const uint *)from);
-    load_four(word + 4, (GLOBAL const uint *)(from + 16));
-    UNROLL for (int k = 0; k < 8; k++)
-        v[k] = AS_FLOAT(word[k]);
-}
-
-FUNCTION void split_share(const float *v, float factor, int i, GLOBAL uint *to)
-{
-    GLOBAL uint *at = to + i / 4 * SPLIT_WORDS + i % 4 * 4;
-    uint most[4], left[4];
-
-    UNROLL for (int k = 0; k < 4; k++) {
-        const float a = v[k / 2 * 4 + k % 2] * factor, b = v[k / 2 * 4 + k % 2 + 2] * factor;
-        most[k] = pack_f16(a, b);
-        left[k] = pack_f16(a - low_half(most[k]), b - high_half(most[k]));
-    }
-    store_four(at, most[0], most[1], most[2], most[3]);
-    store_four(at + 16, left[0], left[1], left[2], left[3]);
-}
-
-FUNCTION float most_of_share(const float *v, float most)
-{
-    UNROLL for (int k = 0; k < 8; k++)
-        most = fmax(most, fabs(v[k]));
-    return most;
-}
-
-/* Token GROUP(0) of x as sums of two halves: to[n_in / 32][2][4][4], of x / scale[token], which is
- * a power of two. n_in is a multiple of 32. */
-KERNEL_OF(SPLIT_ITEMS, 1)
-void split(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to, GLOBAL float *scale)
-{
-    LOCAL float most_[SPLIT_ITEMS];
-    const int item = ITEM(), n = n_in / 8;
-    GLOBAL const float *row = x + (long)GROUP(0) * n_in;
-    float kept[SPLIT_KEPT][8], v[8], most = 0.0f, step;
-
-    UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n)
-            load_share(row, item + k * SPLIT_ITEMS, kept[k]);
-    UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n)
-            most = most_of_share(kept[k], most);
-    for (int i = item + SPLIT_KEPT * SPLIT_ITEMS; i < n; i += SPLIT_ITEMS) {
-        load_share(row, i, v);
-        most = most_of_share(v, most);
-    }
-    step = half_step(group_max(most, most_, SPLIT_ITEMS));
-    if (item == 0)
-        scale[GROUP(0)] = step;
-    to += (long)GROUP(0) * n_in;
-    UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n)
-            split_share(kept[k], 1.0f / step, item + k * SPLIT_ITEMS, to);
-    for (int i = item + SPLIT_KEPT * SPLIT_ITEMS; i < n; i += SPLIT_ITEMS) {
-        load_share(row, i, v);
-        split_share(v, 1.0f / step, i, to);
-    }
-}
-
 #define CODE_ROWS 16
 
 /* What an item has of 32 elements of a row: two words of four codes without sign, of
@@ -640,7 +564,7 @@ FUNCTION void load_block(GLOBAL const uint *at, uint *to)
 }
 
 /* Adds the block whose number ends in b, of 32 elements of rows q and q + 8 of a warp and of all
- * tokens, to sum[T][4]. Tokens' numbers may be read beyond the last block (SPLIT_PAD). */
+ * tokens, to sum[T][4]. Tokens' numbers may be read beyond the last block (split.cl). */
 FUNCTION void add_block(int type, int T, const struct codes *c, int b, int valid, struct few_x *x,
                         float (*sum)[4])
 {

@@ -2,7 +2,6 @@
 /* vector.cl - norms, rotation, gates, sums and joins of rows, stored forms of keys and values. */
 
 #define NORM_ITEMS 256
-#define NORM_KEPT 16 /* numbers of a row that an item keeps: their loads do not wait in turn */
 
 /* Row GROUP(1) of token GROUP(0) */
 KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
@@ -12,22 +11,12 @@ KERNEL void rmsnorm(GLOBAL const float *x, GLOBAL const float *w, float eps, int
     GLOBAL const float *from = x + (long)GROUP(0) * x_stride + (long)GROUP(1) * n;
     GLOBAL float *to = y + (long)GROUP(0) * y_stride + (long)GROUP(1) * n;
     const int item = ITEM();
-    float kept[NORM_KEPT], weight[NORM_KEPT], sum = 0.0f, r;
+    float sum = 0.0f, r;
 
-    UNROLL for (int k = 0; k < NORM_KEPT; k++) {
-        const int i = item + k * NORM_ITEMS;
-        kept[k] = i < n ? from[i] : 0.0f;
-        weight[k] = i < n ? w[i] : 0.0f;
-    }
-    UNROLL for (int k = 0; k < NORM_KEPT; k++)
-        sum += kept[k] * kept[k];
-    for (int i = item + NORM_KEPT * NORM_ITEMS; i < n; i += NORM_ITEMS)
+    for (int i = item; i < n; i += NORM_ITEMS)
         sum += from[i] * from[i];
     r = 1.0f / sqrt(group_sum(sum, part, NORM_ITEMS) / (float)n + eps);
-    UNROLL for (int k = 0; k < NORM_KEPT; k++)
-        if (item + k * NORM_ITEMS < n)
-            to[item + k * NORM_ITEMS] = kept[k] * r * weight[k];
-    for (int i = item + NORM_KEPT * NORM_ITEMS; i < n; i += NORM_ITEMS)
+    for (int i = item; i < n; i += NORM_ITEMS)
         to[i] = from[i] * r * w[i];
 }
 
@@ -74,16 +63,9 @@ KERNEL void rope(GLOBAL float *x, int n_head, int hd, int stride, int n_rot, int
     v[b] = p * s + q * c;
 }
 
-/* act as enum act_kind; up NULL: act(gate) */
-KERNEL void glu(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
+/* act as enum act_kind */
+FUNCTION float gated(int act, float g, float u)
 {
-    const long i = THREAD();
-    float g, u;
-
-    if (i >= n)
-        return;
-    g = gate[i];
-    u = up ? up[i] : 1.0f;
     if (act == 0) {
         g = g / (1.0f + exp(-g));
     } else if (act == 1) { /* (1 + tanh(x)) / 2 is 1 / (1 + e^-2x) */
@@ -100,7 +82,16 @@ KERNEL void glu(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
         g = g / (1.0f + exp(-1.702f * g));
         u = fmax(fmin(u, 7.0f), -7.0f) + 1.0f;
     }
-    gate[i] = g * u;
+    return g * u;
+}
+
+/* up NULL: act(gate) */
+KERNEL void glu(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
+{
+    const long i = THREAD();
+
+    if (i < n)
+        gate[i] = gated(act, gate[i], up ? up[i] : 1.0f);
 }
 
 KERNEL void add(GLOBAL float *y, GLOBAL const float *x, float a, long n)
@@ -329,3 +320,113 @@ KERNEL void scatter(GLOBAL const ushort *packed, GLOBAL const ulong *to, int wor
     if (i < n)
         ((GLOBAL ushort *)to[i / words])[i % words] = packed[i];
 }
+
+#ifdef HAS_MMA
+/* ---- rows that leave themselves as sums of two halves as well (split.cl); a token is a group's.
+ * What an item keeps is not loaded again, and its loads do not wait for each other. ---- */
+
+/* A share as it is, or (up not NULL) as glu makes it, which it becomes in the row */
+FUNCTION void gate_share(GLOBAL float *row, GLOBAL const float *up, int act, int i, float *v)
+{
+    float u[8];
+
+    load_share(row, i, v);
+    if (!up)
+        return;
+    load_share(up, i, u);
+    UNROLL for (int j = 0; j < 8; j++)
+        v[j] = gated(act, v[j], u[j]);
+    store_share(row, i, v);
+}
+
+/* x[][n]; up not NULL: glu before */
+KERNEL_OF(SPLIT_ITEMS, 1)
+void split(GLOBAL float *x, GLOBAL const float *up, int act, int n, GLOBAL uint *to,
+           GLOBAL float *scale)
+{
+    enum { KEPT = 7 };
+    LOCAL float most_[SPLIT_ITEMS];
+    const int item = ITEM(), n_share = n / 8;
+    GLOBAL float *row = x + (long)GROUP(0) * n;
+    float kept[KEPT][8], v[8], most = 0.0f, step;
+
+    to += (long)GROUP(0) * n;
+    up = up ? up + (long)GROUP(0) * n : up;
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share)
+            gate_share(row, up, act, item + k * SPLIT_ITEMS, kept[k]);
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share)
+            most = most_of_share(kept[k], most);
+    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        gate_share(row, up, act, i, v);
+        most = most_of_share(v, most);
+    }
+    step = half_step(group_max(most, most_, SPLIT_ITEMS));
+    if (item == 0)
+        scale[GROUP(0)] = step;
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share)
+            split_share(kept[k], step, item + k * SPLIT_ITEMS, to);
+    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        load_share(row, i, v); /* an item reads what it wrote */
+        split_share(v, step, i, to);
+    }
+}
+
+/* As rmsnorm, of one row a token; to NULL: the row alone. */
+KERNEL_OF(SPLIT_ITEMS, 1)
+void rmsnorm_split(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
+                   GLOBAL float *y, int y_stride, GLOBAL uint *to, GLOBAL float *scale)
+{
+    enum { KEPT = 2 };
+    LOCAL float part[SPLIT_ITEMS], most_[SPLIT_ITEMS];
+    const int item = ITEM(), n_share = n / 8;
+    GLOBAL const float *row = x + (long)GROUP(0) * x_stride;
+    GLOBAL float *out = y + (long)GROUP(0) * y_stride;
+    float kept[KEPT][8], weight[KEPT][8], v[8], u[8], sum = 0.0f, most = 0.0f, r, step;
+
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share) {
+            load_share(row, item + k * SPLIT_ITEMS, kept[k]);
+            load_share(w, item + k * SPLIT_ITEMS, weight[k]);
+        }
+    UNROLL for (int k = 0; k < KEPT; k++)
+        for (int j = 0; item + k * SPLIT_ITEMS < n_share && j < 8; j++)
+            sum += kept[k][j] * kept[k][j];
+    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        load_share(row, i, v);
+        for (int j = 0; j < 8; j++)
+            sum += v[j] * v[j];
+    }
+    r = 1.0f / sqrt(group_sum(sum, part, SPLIT_ITEMS) / (float)n + eps);
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share) {
+            UNROLL for (int j = 0; j < 8; j++)
+                kept[k][j] = kept[k][j] * r * weight[k][j];
+            store_share(out, item + k * SPLIT_ITEMS, kept[k]);
+            most = most_of_share(kept[k], most);
+        }
+    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        load_share(row, i, v);
+        load_share(w, i, u);
+        UNROLL for (int j = 0; j < 8; j++)
+            v[j] = v[j] * r * u[j];
+        store_share(out, i, v);
+        most = most_of_share(v, most);
+    }
+    if (!to)
+        return;
+    to += (long)GROUP(0) * n;
+    step = half_step(group_max(most, most_, SPLIT_ITEMS));
+    if (item == 0)
+        scale[GROUP(0)] = step;
+    UNROLL for (int k = 0; k < KEPT; k++)
+        if (item + k * SPLIT_ITEMS < n_share)
+            split_share(kept[k], step, item + k * SPLIT_ITEMS, to);
+    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        load_share(out, i, v); /* an item reads what it wrote */
+        split_share(v, step, i, to);
+    }
+}
+#endif
