@@ -259,7 +259,7 @@ EXTRA_DIST += tests/pretend/cuda_fp16.h tests/pretend/mma_sync.cuh tests/pretend
 if HAVE_PRETEND_CUDA
 pretend_sources = $(srcdir)/tests/pretend/pretend_cuda.cc $(srcdir)/tests/pretend/cuda_fp16.h \
 	$(srcdir)/tests/pretend/mma_sync.cuh $(srcdir)/backends/cuda/prelude.cu
-tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_words) $(gpu_kernels)
+tests/pretend/libcuda.so.1: $(pretend_sources) $(gpu_words) $(gpu_parts) $(gpu_kernels)
 	$(AM_V_GEN)$(MKDIR_P) tests/pretend && $(CXX) -std=c++17 -O2 -Wall -fPIC -shared \
 		-fsanitize=alignment -fsanitize-undefined-trap-on-error \
 		-fvisibility=hidden -Wl,-soname,libcuda.so.1 \

@@ -198,15 +198,18 @@ static void split_prompt(struct call *x, int n)
         x->n_split++;
 }
 
-/* Entries of a piece of n for attend_few: each multiprocessor is to have as many groups as find
- * room at once, so that all end together, however long the context is. */
-static int few_split(const struct attn *a, int n, int blocks)
+/* How attend_few cuts n entries: each SM is to have as many groups as find room at once, so that
+ * all end together, however long the context is. A window's pieces begin where the window does. */
+static void split_few(struct call *x, int n, int blocks)
 {
+    const struct attn *a = x->a;
+    const int all = a->window > 0 && n > a->window ? a->window + FEW_AT_ONCE - 1 : n;
     const int at_once = a->hd <= 64 ? 4 : a->hd > 128 ? 2 : a->type_k == KV_F16 ? 3 : 4;
     const int pieces = max_int(1, FEW_DEVICE * at_once / (a->n_kv * blocks));
-    const int per = (n + pieces - 1) / pieces;
+    const int per = (all + pieces - 1) / pieces;
 
-    return max_int(FEW_SPLIT, (per + FEW_AT_ONCE - 1) / FEW_AT_ONCE * FEW_AT_ONCE);
+    x->per = max_int(FEW_SPLIT, (per + FEW_AT_ONCE - 1) / FEW_AT_ONCE * FEW_AT_ONCE);
+    x->n_split = max_int(1, (all + x->per - 1) / x->per);
 }
 
 /* Which kernel attends, and how the context of a decoded token is cut. */
@@ -229,8 +232,10 @@ static void choose_kernel(const struct gpu *g, struct call *x)
     x->items = uses_few(g, a) ? MMA_ITEMS : NB;
     if (a->n_tok > 1)
         return;
-    x->per = uses_few(g, a) ? few_split(a, n, blocks) : SPLIT;
-    x->n_split = max_int(1, (n + x->per - 1) / x->per);
+    x->per = SPLIT;
+    x->n_split = max_int(1, (n + SPLIT - 1) / SPLIT);
+    if (uses_few(g, a))
+        split_few(x, n, blocks);
 }
 
 /* Logits that heads share with the host: [n_head][stride], dense rows on the device */

@@ -100,8 +100,8 @@ FUNCTION struct few_part few_part_of(GLOBAL const struct run *runs, int group, i
     p.first = first;
     p.n_query = group - first < FQ ? group - first : FQ;
     p.lo = lo;
-    p.from = begin > split * per ? begin : split * per;
-    p.to = run->n < (split + 1) * per ? run->n : (split + 1) * per;
+    p.from = begin + split * per;
+    p.to = run->n - p.from < per ? run->n : p.from + per;
     return p;
 }
 
@@ -186,24 +186,33 @@ FUNCTION void leave_few(struct few *f, IN_LOCAL float *most_, IN_LOCAL float *al
 }
 
 /* The sums of a group's warps -> out, lse. most_, all_: [FEW_WARPS][FQ], o_: the same [MAX_HD] */
-FUNCTION void few_join(WITH_OPTIONS IN_LOCAL const float *most_, IN_LOCAL const float *all_,
+FUNCTION void few_join(WITH_OPTIONS IN_LOCAL const float *most_, IN_LOCAL float *all_,
                        IN_LOCAL const float *o_, int n_query, long row, GLOBAL float *out,
                        GLOBAL float *lse)
 {
-    for (int i = ITEM(); i < n_query * HD; i += FEW_WARPS * 32) {
-        const int query = i / HD, c = i % HD;
-        float most = -INFINITY, all = 0.0f, x = 0.0f;
-        for (int w = 0; w < FEW_WARPS; w++)
-            most = fmax(most, most_[w * FQ + query]);
-        for (int w = 0; w < FEW_WARPS; w++) {
-            const float by = most > -INFINITY ? exp(most_[w * FQ + query] - most) : 0.0f;
-            all += by * all_[w * FQ + query];
-            x += by * o_[(w * FQ + query) * MAX_HD + c];
+    const int item = ITEM();
+
+    if (item < FQ) { /* all_ becomes what a warp's sums count */
+        float most = -INFINITY, all = 0.0f, by[FEW_WARPS];
+        UNROLL for (int w = 0; w < FEW_WARPS; w++)
+            most = fmax(most, most_[w * FQ + item]);
+        UNROLL for (int w = 0; w < FEW_WARPS; w++) {
+            by[w] = most > -INFINITY ? exp(most_[w * FQ + item] - most) : 0.0f;
+            all += by[w] * all_[w * FQ + item];
         }
-        out[(row + query) * HD + c] = all > 0.0f ? x / all : 0.0f;
-        if (c == 0)
-            lse[row + query] = all > 0.0f ? most + log(all) : -INFINITY;
+        UNROLL for (int w = 0; w < FEW_WARPS; w++)
+            all_[w * FQ + item] = all > 0.0f ? by[w] / all : 0.0f;
+        if (item < n_query)
+            lse[row + item] = all > 0.0f ? most + log(all) : -INFINITY;
     }
+    BARRIER();
+    for (int query = item / 32; query < n_query; query += FEW_WARPS)
+        for (int c = item % 32; c < HD; c += 32) {
+            float x = 0.0f;
+            UNROLL for (int w = 0; w < FEW_WARPS; w++)
+                x += all_[w * FQ + query] * o_[(w * FQ + query) * MAX_HD + c];
+            out[(row + query) * HD + c] = x;
+        }
 }
 
 /* ---- rows of halves, which lie at multiples of 16; HD is a multiple of 8 ---- */
@@ -332,12 +341,13 @@ void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
     next = find_entry(p.run, p.from + mine, p.lo, p.to);
     k_[0][mine] = next.k && next.v ? row_of(&next, 0) : none;
     v_[0][mine] = next.k && next.v ? row_of(&next, 1) : none;
+    WARP_BARRIER();
+    bring_few_keys(OPTIONS k_[0] + first, k); /* keys that are not there may be any numbers */
+    next = find_entry(p.run, p.from + FEW_WARPS * FE + mine, p.lo, p.to);
     for (int i = item; i < MAX_HD / 2; i += FEW_WARPS * 32)
         zero_[i] = 0u;
     split_queries(OPTIONS &p, q, group, scale, q_, scale_);
     BARRIER();
-    bring_few_keys(OPTIONS k_[0] + first, k);
-    next = find_entry(p.run, p.from + FEW_WARPS * FE + mine, p.lo, p.to);
     for (int base = p.from, now = 0; base < p.to; base += FEW_WARPS * FE, now = !now) {
         float s[2][2], shrink[2];
         int there[2][2];
