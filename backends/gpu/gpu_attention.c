@@ -155,7 +155,8 @@ static int uses_mma(const struct gpu *g, const struct attn *a)
            a->type_k != KV_F32 && a->type_v != KV_F32;
 }
 
-/* A decoded token's attention over rows of f16, or of q8_0, multiplies small matrices as well. */
+/* A decoded token's attention multiplies small matrices as well, where keys and values have one
+ * type other than f32. */
 static int uses_few(const struct gpu *g, const struct attn *a)
 {
     int other = 0;
@@ -163,8 +164,7 @@ static int uses_few(const struct gpu *g, const struct attn *a)
     for (int h = 0; h < a->n_kv; h++)
         other |= a->run[h].given || a->run[h].kivi;
     return g->driver->has_mma && !a->causal && !other && a->n_tok == 1 && a->hd % 8 == 0 &&
-           a->hd <= MMA_MOST_HD && a->type_k == a->type_v &&
-           (a->type_k == KV_F16 || a->type_k == KV_Q8_0);
+           a->hd <= MMA_MOST_HD && a->type_k == a->type_v && a->type_k != KV_F32;
 }
 
 static int longest(const struct attn *a)
@@ -204,7 +204,7 @@ static void split_few(struct call *x, int n, int blocks)
 {
     const struct attn *a = x->a;
     const int all = a->window > 0 && n > a->window ? a->window + FEW_AT_ONCE - 1 : n;
-    const int at_once = a->hd <= 64 ? 4 : a->hd > 128 ? 2 : a->type_k == KV_F16 ? 3 : 4;
+    const int at_once = a->hd <= 64 ? 4 : a->hd > 128 ? 2 : a->type_k == KV_Q8_0 ? 4 : 3;
     const int pieces = max_int(1, FEW_DEVICE * at_once / (a->n_kv * blocks));
     const int per = (all + pieces - 1) / pieces;
 
@@ -215,6 +215,9 @@ static void split_few(struct call *x, int n, int blocks)
 /* Which kernel attends, and how the context of a decoded token is cut. */
 static void choose_kernel(const struct gpu *g, struct call *x)
 {
+    static const char *const few[] = {
+        [KV_F16] = "attend_few", [KV_BF16] = "attend_few_bf16", [KV_Q8_0] = "attend_few_q8"
+    };
     const struct attn *a = x->a;
     const int n = longest(a), blocks = (a->n_head / a->n_kv + NQ - 1) / NQ;
 
@@ -228,7 +231,7 @@ static void choose_kernel(const struct gpu *g, struct call *x)
         return;
     }
     x->n_query = NQ;
-    x->kernel = !uses_few(g, a) ? "attend" : a->type_k == KV_Q8_0 ? "attend_few_q8" : "attend_few";
+    x->kernel = uses_few(g, a) ? few[a->type_k] : "attend";
     x->items = uses_few(g, a) ? MMA_ITEMS : NB;
     if (a->n_tok > 1)
         return;

@@ -135,6 +135,7 @@ template <class... A, void (*F)(A...)> struct caller<F> {
 #define ATTENTION_MMA(hd)                                                                          \
     ONE("attention_" #hd, attention_##hd, attend_mma),                                             \
         ONE("attention_" #hd, attention_##hd, attend_few),                                         \
+        ONE("attention_" #hd, attention_##hd, attend_few_bf16),                                    \
         ONE("attention_" #hd, attention_##hd, attend_few_q8)
 
 #define FEW_OF(of)                                                                                 \

@@ -215,7 +215,7 @@ FUNCTION void few_join(WITH_OPTIONS IN_LOCAL const float *most_, IN_LOCAL float 
         }
 }
 
-/* ---- rows of halves, which lie at multiples of 16; HD is a multiple of 8 ---- */
+/* ---- rows of f16 or bf16, which lie at multiples of 16; HD is a multiple of 8 ---- */
 
 #define K_EIGHTS ((MAX_HD + 31) / 32) /* eights of channels of a key that an item has */
 #define V_EIGHTS ((MAX_HD + 63) / 64)
@@ -258,6 +258,13 @@ FUNCTION void bring_few_values(WITH_OPTIONS IN_LOCAL const bytes_t *v_, uint (*v
     }
 }
 
+/* n words of two numbers of bf16 as halves; what is beyond the largest half becomes the largest. */
+FUNCTION void become_halves(uint *word, int n)
+{
+    UNROLL for (int i = 0; i < n; i++)
+        word[i] = pack_f16_limited(AS_FLOAT(word[i] << 16), AS_FLOAT(word[i] & 0xffff0000u));
+}
+
 /* What an item has of the logits of query item % 32 / 4: numbers i of tile n are of the entries
  * 8 n + 2 (item % 4) + i. The queries' halves are rows 0..7 of a matrix, what is left rows 8..15.
  */
@@ -283,12 +290,6 @@ FUNCTION void few_logits(IN_LOCAL const uint *q_, uint (*k)[K_EIGHTS][4], float 
             s[n][i] = sum[n][i] + sum[n][i + 2];
 }
 
-/* Halves `odd` of two words */
-FUNCTION uint pair_of(uint x, uint y, int odd)
-{
-    return odd ? x >> 16 | (y & 0xffff0000u) : (x & 0xffffu) | y << 16;
-}
-
 /* sum += the values of 16 entries by their weights p: numbers i of sum[c][k] are of channel
  * 8 (8 c + item % 32 / 4) + k + 4 (i / 2) and query 2 (item % 4) + i % 2. */
 FUNCTION void few_values(float (*p)[2], uint (*v)[V_EIGHTS][4], float (*sum)[4][4])
@@ -300,11 +301,12 @@ FUNCTION void few_values(float (*p)[2], uint (*v)[V_EIGHTS][4], float (*sum)[4][
         left[n] = pack_f16(p[n][0] - low_half(most[n]), p[n][1] - high_half(most[n]));
     UNROLL for (int c = 0; c < V_EIGHTS; c++)
         UNROLL for (int k = 0; k < 4; k++) {
+            const uint of = k % 2 ? 0x7632u : 0x5410u; /* each word's half */
             const int w = k / 2;
-            const uint a[4] = { pair_of(v[0][c][w], v[1][c][w], k % 2),
-                                pair_of(v[0][c][w + 2], v[1][c][w + 2], k % 2),
-                                pair_of(v[2][c][w], v[3][c][w], k % 2),
-                                pair_of(v[2][c][w + 2], v[3][c][w + 2], k % 2) };
+            const uint a[4] = { pick_bytes(v[0][c][w], v[1][c][w], of),
+                                pick_bytes(v[0][c][w + 2], v[1][c][w + 2], of),
+                                pick_bytes(v[2][c][w], v[3][c][w], of),
+                                pick_bytes(v[2][c][w + 2], v[3][c][w + 2], of) };
             mma(sum[c][k], a, most);
             mma(sum[c][k], a, left);
         }
@@ -313,10 +315,10 @@ FUNCTION void few_values(float (*p)[2], uint (*v)[V_EIGHTS][4], float (*sum)[4][
 /* As `attend`, for one token that reads all entries or a window. While a warp multiplies keys,
  * their values are on their way; while it multiplies these, the next keys. What is not there has
  * numbers too, zeros in LOCAL memory, so that no load has to ask. */
-KERNEL_OF(FEW_WARPS * 32, FEW_AN_SM)
-void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,
-                int n_tok, int n_head, int group, float scale, float softcap, int causal,
-                int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
+FUNCTION void few_halves(WITH_OPTIONS int bf16, GLOBAL const struct run *runs,
+                         GLOBAL const float *q, int n_head, int group, float scale, float softcap,
+                         int window, int per, int logit_stride, GLOBAL float *out,
+                         GLOBAL float *lse)
 {
     LOCAL ALIGNED_16 uint q_[FQ * FQ_STEP];
     LOCAL float o_[O_FLOATS], most_[FEW_WARPS * FQ], all_[FEW_WARPS * FQ], scale_[FQ];
@@ -356,6 +358,8 @@ void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
         WARP_BARRIER();
         bring_few_values(OPTIONS v_[now] + first, v);
         next = find_entry(p.run, base + 2 * FEW_WARPS * FE + mine, p.lo, p.to);
+        if (bf16)
+            become_halves(&k[0][0][0], 2 * K_EIGHTS * 4);
         few_logits(q_, k, s);
         bring_few_keys(OPTIONS k_[!now] + first, k);
         UNROLL for (int i = 0; i < 4; i++)
@@ -366,6 +370,8 @@ void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
             UNROLL for (int j = 0; j < 4; j++)
                 UNROLL for (int i = 0; i < 4; i++)
                     sum[c][j][i] *= shrink[i % 2];
+        if (bf16)
+            become_halves(&v[0][0][0], 4 * V_EIGHTS * 4);
         few_values(s, v, sum);
         WARP_BARRIER();
     }
@@ -379,3 +385,16 @@ void attend_few(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
     few_join(OPTIONS most_, all_, o_, p.n_query, (long)GROUP(1) * n_head + p.kv * group + p.first,
              out, lse);
 }
+
+#define FEW_HALVES(name, bf16)                                                                     \
+    KERNEL_OF(FEW_WARPS * 32, FEW_AN_SM)                                                           \
+    void name(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,     \
+              int n_tok, int n_head, int group, float scale, float softcap, int causal,            \
+              int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)         \
+    {                                                                                              \
+        few_halves(OPTIONS bf16, runs, q, n_head, group, scale, softcap, window, per,              \
+                   logit_stride, out, lse);                                                        \
+    }
+
+FEW_HALVES(attend_few, 0)
+FEW_HALVES(attend_few_bf16, 1)
