@@ -12,7 +12,7 @@
 
 enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
-enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16 };
+enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 4096 };
 /* attend_few.cl: entries at a time, of a warp and of its group; SMs of a large device */
 enum { FEW_AT_ONCE = 16, FEW_SPLIT = 64, FEW_DEVICE = 132 };
 
@@ -139,7 +139,6 @@ struct call {
     const char *kernel;
     size_t items, n_query; /* of a group */
     int per, n_split;      /* entries of a split; into how many the context is cut */
-    int first_split;       /* of attend_mma: the splits before it have nothing to read */
 };
 
 /* Prompts, whose attention is causal, multiply small matrices of halves where the device can; their
@@ -187,14 +186,11 @@ static int64_t begin_of(int64_t per, int split)
 static void split_prompt(struct call *x, int n)
 {
     const struct attn *a = x->a;
-    int first = n; /* entry that some query reads */
 
+    if (a->window > 0 && a->window <= PROMPT_WINDOW)
+        return;
     x->per = a->n_head > PROMPT_FEW_HEADS ? 2 * PROMPT_SPLIT : PROMPT_SPLIT;
-    for (int h = 0; h < a->n_kv; h++)
-        first = min_int(first, a->window > 0 ? a->run[h].n - a->n_tok + 1 - a->window : 0);
-    while (begin_of(x->per, x->first_split + 1) <= first)
-        x->first_split++;
-    while (begin_of(x->per, x->first_split + x->n_split) < n)
+    while (begin_of(x->per, x->n_split) < n)
         x->n_split++;
 }
 
@@ -287,14 +283,13 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
 {
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
-    const int own = uses_mma(g, a) ? x->first_split : logit_stride;
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
     const size_t groups[3] = { ((size_t)a->n_tok * (size_t)group + x->n_query - 1) / x->n_query,
                                (size_t)x->n_split, (size_t)a->n_kv };
     const struct gpu_arg arg[] = { GPU_P(x->runs.on), GPU_P(x->q),       GPU_I(a->q_stride),
                                    GPU_I(a->n_tok),   GPU_I(a->n_head),  GPU_I(group),
                                    GPU_F(a->scale),   GPU_F(a->softcap), GPU_I(a->causal),
-                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(own),
+                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(logit_stride),
                                    GPU_P(x->out),     GPU_P(x->lse) };
 
     cb_gpu_run(g, p, x->kernel, groups, x->items, arg, 14, x->runs.deep);

@@ -185,7 +185,7 @@ START_TEST(long_prompts)
     static const struct {
         int n_head, n_kv, hd, n, window, type_k, type_v;
     } cases[] = {
-        { 2, 1, 64, 2080, 0, KV_F16, KV_F16 },     { 2, 2, 128, 4100, 1000, KV_F16, KV_F16 },
+        { 2, 1, 64, 2080, 0, KV_F16, KV_F16 },     { 2, 2, 128, 4990, 4500, KV_F16, KV_F16 },
         { 17, 1, 64, 4099, 0, KV_F16, KV_Q8_0 },   { 1, 1, 192, 2052, 0, KV_BF16, KV_F16 },
         { 1, 1, 64, 4990, 300, KV_Q8_0, KV_BF16 },
     };

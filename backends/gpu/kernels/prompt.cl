@@ -6,6 +6,7 @@
 #define PQ (WARPS * 16) /* queries a group, all of one KV head; 16 a warp */
 #define PE (MAX_HD > 128 ? 16 : MAX_HD > 64 ? 32 : 64) /* entries at a time */
 #define K_STEPS (MAX_HD / 16)                          /* of the products of queries and keys */
+#define SUMS (PE < 32 ? 2 : 1) /* of a product, so that four or more are made in turn */
 #define EIGHTS (MAX_HD / 8)                            /* of channels of a row */
 #define TILE_WORDS (PE * MAX_HD / 2)
 #define PLACES 4 /* blocks whose rows' places are kept */
@@ -177,17 +178,26 @@ FUNCTION int begin_rows(void)
 FUNCTION void multiply_keys(const struct sixteen *t, IN_LOCAL const uint *tile, int at,
                             float s[PE / 8][4])
 {
-    UNROLL for (int n = 0; n < PE / 8; n++)
-        UNROLL for (int i = 0; i < 4; i++)
-            s[n][i] = 0.0f;
+    float sum[SUMS][PE / 8][4]; /* of every SUMS-th step */
+
+    UNROLL for (int m = 0; m < SUMS; m++)
+        UNROLL for (int n = 0; n < PE / 8; n++)
+            UNROLL for (int i = 0; i < 4; i++)
+                sum[m][n][i] = 0.0f;
     UNROLL for (int k = 0; k < K_STEPS; k++)
         UNROLL for (int n = 0; n < PE / 16; n++) {
             uint b[4];
             load_matrices(b, tile + (at ^ 8 * k) + n * 16 * EIGHTS * 4);
             UNROLL for (int i = 0; i < 2; i++) {
                 const uint keys[2] = { b[i], b[2 + i] };
-                mma(s[2 * n + i], t->q[k], keys);
+                mma(sum[k % SUMS][2 * n + i], t->q[k], keys);
             }
+        }
+    UNROLL for (int n = 0; n < PE / 8; n++)
+        UNROLL for (int i = 0; i < 4; i++) {
+            s[n][i] = sum[0][n][i];
+            UNROLL for (int m = 1; m < SUMS; m++)
+                s[n][i] += sum[m][n][i];
         }
 }
 
@@ -232,7 +242,7 @@ FUNCTION void weigh(struct sixteen *t, float s[PE / 8][4])
 {
     UNROLL for (int h = 0; h < 2; h++) {
         const float by = t->step[h];
-        float most = s[0][2 * h], less, shrink;
+        float most = s[0][2 * h], less, shrink, all[2] = { 0.0f, 0.0f };
         UNROLL for (int n = 0; n < PE / 8; n++)
             most = fmax(most, fmax(s[n][2 * h], s[n][2 * h + 1]));
         most = fmax(most, from_item(most, 1));
@@ -240,16 +250,16 @@ FUNCTION void weigh(struct sixteen *t, float s[PE / 8][4])
         less = most > -INFINITY ? most : 0.0f;
         shrink = quick_exp2(t->most[h] - less);
         t->most[h] = most;
-        t->all[h] *= shrink;
         UNROLL for (int n = 0; n < 2 * K_STEPS; n++) {
             t->sum[n][2 * h] *= shrink;
             t->sum[n][2 * h + 1] *= shrink;
         }
         UNROLL for (int n = 0; n < PE / 8; n++)
-            UNROLL for (int i = 2 * h; i < 2 * h + 2; i++) {
-                s[n][i] = quick_exp2(s[n][i] * by - less);
-                t->all[h] += s[n][i];
+            UNROLL for (int i = 0; i < 2; i++) {
+                s[n][2 * h + i] = quick_exp2(s[n][2 * h + i] * by - less);
+                all[i] += s[n][2 * h + i];
             }
+        t->all[h] = t->all[h] * shrink + (all[0] + all[1]);
     }
 }
 
@@ -257,7 +267,6 @@ FUNCTION void weigh(struct sixteen *t, float s[PE / 8][4])
 FUNCTION void add_values(struct sixteen *t, float s[PE / 8][4], IN_LOCAL const uint *tile,
                          int at)
 {
-
     UNROLL for (int e = 0; e < PE / 16; e++) {
         const uint a[4] = { pack_f16(s[2 * e][0], s[2 * e][1]),
                             pack_f16(s[2 * e][2], s[2 * e][3]),
@@ -325,7 +334,7 @@ FUNCTION int begin_of(int per, int split)
 KERNEL_OF(WARPS * 32, MAX_HD > 128 ? 2 : 3)
 void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *q, int q_stride,
                 int n_tok, int n_head, int group, float scale, float softcap, int causal,
-                int window, int per, int first_split, GLOBAL float *out, GLOBAL float *lse)
+                int window, int per, int logit_stride, GLOBAL float *out, GLOBAL float *lse)
 {
     LOCAL ALIGNED_16 uint tile_[4 * TILE_WORDS]; /* two blocks of keys and values each */
     LOCAL struct place places_[PLACES][2 * PE];
@@ -336,8 +345,7 @@ void attend_mma(WITH_OPTIONS GLOBAL const struct run *runs, GLOBAL const float *
     GLOBAL const struct run *run = runs + kv;
     const int n = run->n, hi = hi_of(n, n_tok, causal, last / group);
     const int lo = lo_of(hi_of(n, n_tok, causal, first / group), window);
-    const int begin = begin_of(per, first_split + split);
-    const int end = begin_of(per, first_split + split + 1);
+    const int begin = begin_of(per, split), end = begin_of(per, split + 1);
     const int from = lo / PE * PE > begin ? lo / PE * PE : begin, to = hi < end ? hi : end;
     const int whole = HD == MAX_HD && TYPE == 1 && TYPE_V == 1; /* rows are tiles' rows */
     const int rows = begin_rows();
