@@ -35,6 +35,7 @@ cuda_kernels = $(srcdir)/backends/gpu/kernels
 cuda_words = $(cuda_prelude) $(srcdir)/backends/cuda/mma_sync.cuh $(cuda_kernels)/group.cl \
 	$(cuda_kernels)/split.cl
 cuda_attention = $(cuda_words) $(cuda_kernels)/attention.cl $(cuda_kernels)/prompt.cl \
+	$(cuda_kernels)/prompt_rows.cl \
 	$(cuda_kernels)/attend_few.cl $(cuda_kernels)/attend_few_q8.cl
 cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
 	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -I$(srcdir)/backends/cuda -include $(cuda_prelude) \

@@ -3,7 +3,8 @@
 gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/split.cl
 # of texts, where they include it
 gpu_parts = backends/gpu/kernels/attend_few.cl backends/gpu/kernels/attend_few_q8.cl \
-	backends/gpu/kernels/prompt.cl
+	backends/gpu/kernels/prompt.cl \
+	backends/gpu/kernels/prompt_rows.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \

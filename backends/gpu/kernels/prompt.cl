@@ -3,136 +3,15 @@
  * small matrices of halves at once. FlashAttention-2 (Dao 2023): a warp has 16 queries and all of
  * their sums in registers, and the next entries' keys and values arrive while it multiplies. */
 
-#define PQ (WARPS * 16) /* queries a group, all of one KV head; 16 a warp */
-#define PE (MAX_HD > 128 ? 16 : MAX_HD > 64 ? 32 : 64) /* entries at a time */
-#define K_STEPS (MAX_HD / 16)                          /* of the products of queries and keys */
+#include "prompt_rows.cl"
+
+#define PQ (WARPS * 16)       /* queries a group, all of one KV head; 16 a warp */
+#define K_STEPS (MAX_HD / 16) /* of the products of queries and keys */
 #define SUMS (PE < 32 ? 2 : 1) /* of a product, so that four or more are made in turn */
-#define EIGHTS (MAX_HD / 8)                            /* of channels of a row */
-#define TILE_WORDS (PE * MAX_HD / 2)
-#define PLACES 4 /* blocks whose rows' places are kept */
+#define PLACES 4              /* blocks whose rows' places are kept */
 #define PLACE_OF(base) ((base) / PE & (PLACES - 1))
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
-
-#define ROUND (WARPS * 32 / EIGHTS) /* entries that the items bring at a time */
-#define ROUNDS (PE / ROUND)
-
-/* Word of a tile where eight channels of an entry lie. Eights of one number of 8 neighbours meet
- * all banks; eight_at(e, i) ^ 8 * k is eight_at(e, i + 2 * k) where i is 0 or 1. */
-FUNCTION int eight_at(int entry, int eight)
-{
-    return (entry * EIGHTS + (eight ^ entry % 8)) * 4;
-}
-
-/* eight_at(e + more, i) + x from eight_at(e, i) + x, for multiples of 4 */
-FUNCTION int eight_later(int at, int more)
-{
-    return (at ^ more % 8 * 4) + more * EIGHTS * 4;
-}
-
-/* Channels c and c + 1 as halves */
-FUNCTION uint two_channels(WITH_OPTIONS GLOBAL const struct run *run, int value, struct place p,
-                           int c)
-{
-    if (value)
-        return pack_f16_limited(value_number(OPTIONS run, p, c),
-                                value_number(OPTIONS run, p, c + 1));
-    return pack_f16_limited(key_number(OPTIONS run, p, c), key_number(OPTIONS run, p, c + 1));
-}
-
-/* Eight channels of a stored row as halves, where HD is a multiple of 8 */
-FUNCTION void plain_eight(int type, bytes_t row, int c, uint *to)
-{
-    if (type == 2) {
-        uint from[4];
-        load_four(from, (GLOBAL const uint *)(row + 2 * c));
-        UNROLL for (int i = 0; i < 4; i++)
-            to[i] = pack_f16_limited(AS_FLOAT(from[i] << 16), AS_FLOAT(from[i] & 0xffff0000u));
-        return;
-    }
-    row += 34 * (c / 32);
-    const float scale = load_f16(row);
-    UNROLL for (int i = 0; i < 4; i++) {
-        const int two = *(GLOBAL const short *)(row + 2 + c % 32 + 2 * i);
-        to[i] = pack_f16_limited((float)(signed char)two * scale, (float)(two >> 8) * scale);
-    }
-}
-
-FUNCTION void unpack_eight(WITH_OPTIONS GLOBAL const struct run *run, int value, struct place p,
-                           int c, uint *to)
-{
-    const int type = value ? TYPE_V : TYPE;
-
-    if (p.quant < 0 && type > 1 && HD % 8 == 0) {
-        plain_eight(type, p.at, c, to);
-        return;
-    }
-    NO_UNROLL for (int i = 0; i < 4; i++) {
-        const uint two = c + 2 * i < HD ? two_channels(OPTIONS run, value, p, c + 2 * i) : 0;
-        UNROLL for (int at = 0; at < 4; at++) /* to[] is in registers */
-            to[at] = at == i ? two : to[at];
-    }
-}
-
-/* Begins to bring a block's keys and values to tile + at, 0 where there are none. Rows of halves
- * are copied as they are; plain: all are. An item has one eight of every ROUND-th entry. */
-FUNCTION void bring_rows(WITH_OPTIONS GLOBAL const struct run *run, int plain,
-                         IN_LOCAL const struct place *places, IN_LOCAL uint *tile, int at)
-{
-    int eight = ITEM() % EIGHTS, first = ITEM() / EIGHTS;
-    int rest = 0; /* what is not copied as it is */
-
-    at += eight_at(first, eight);
-    if (plain) {
-        UNROLL for (int i = 0; i < 2 * ROUNDS; i++) {
-            const int value = i / ROUNDS, e = i % ROUNDS * ROUND;
-            COPY_16(tile + eight_later(at, e) + value * TILE_WORDS,
-                    places[value * PE + first + e].at + 16 * eight);
-        }
-        return;
-    }
-    first = ITEM_AGAIN() / EIGHTS; /* registers are not kept for this rare part */
-    eight = ITEM_AGAIN() % EIGHTS;
-    UNROLL for (int i = 0; i < 2 * ROUNDS; i++) {
-        const int value = i / ROUNDS, e = i % ROUNDS * ROUND;
-        const struct place p = places[value * PE + first + e];
-        IN_LOCAL uint *to = tile + eight_later(at, e) + value * TILE_WORDS;
-        if (!p.at || 8 * eight >= HD)
-            store_four(to, 0, 0, 0, 0);
-        else if ((value ? TYPE_V : TYPE) == 1 && HD % 8 == 0 && p.quant < 0)
-            COPY_16(to, p.at + 16 * eight);
-        else
-            rest |= 1 << i;
-    }
-    NO_UNROLL for (int i = 0; rest >> i; i++) {
-        const int value = i / ROUNDS, e = i % ROUNDS * ROUND;
-        uint w[4];
-        if (rest >> i & 1) {
-            unpack_eight(OPTIONS run, value, places[value * PE + first + e], 8 * eight, w);
-            store_four(tile + eight_later(at, e) + value * TILE_WORDS, w[0], w[1], w[2], w[3]);
-        }
-    }
-}
-
-/* The place of this item's key or value among entries base..base+PE-1; item / PE: 0 for a key, 1
- * for a value, else the item has none. *odd = base: some entries are not in [lo, to), missing, or
- * quantised. */
-FUNCTION struct place find_place(WITH_OPTIONS GLOBAL const struct run *run, int base, int lo,
-                                 int to, IN_LOCAL int *odd)
-{
-    const int value = ITEM() / PE, j = base + ITEM() % PE;
-    struct place p;
-
-    p.at = 0;
-    p.quant = -1;
-    if (value > 1)
-        return p;
-    if (j >= lo && j < to)
-        p = value ? value_of(OPTIONS run, slot_of(run, j)) : key_of(OPTIONS run, slot_of(run, j));
-    if (!p.at || p.quant >= 0)
-        *odd = base;
-    return p;
-}
 
 /* 16 queries of a warp, of which an item has parts of two: number item % 32 / 4 and 8 more. Logits
  * and what is derived from them are times log2(e). */
