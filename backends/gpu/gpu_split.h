@@ -5,7 +5,7 @@
 
 #include "gpu.h"
 
-enum { SPLIT_ITEMS = 256, SPLIT_MOST_TOK = 32 };
+enum { SPLIT_ITEMS = 1024, SPLIT_MOST_TOK = 32 };
 
 /* x[n_tok][n], on the device, as such sums. 0: no room, or a failure */
 int cb_gpu_split(struct gpu *g, const float *x, int n, int n_tok, struct gpu_split *out);

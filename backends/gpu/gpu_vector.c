@@ -58,7 +58,7 @@ void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps,
                                    GPU_I(n),    GPU_I(x_stride), GPU_P(to),
                                    GPU_I(y_stride), GPU_P(beside.to), GPU_P(beside.scale) };
     if (split)
-        cb_gpu_run(g, vector_program(g), "rmsnorm_split", groups, SPLIT_ITEMS, arg, 9, NULL);
+        cb_gpu_run(g, vector_program(g), "rmsnorm_split", groups, NORM_ITEMS, arg, 9, NULL);
     else
         cb_gpu_run(g, vector_program(g), "rmsnorm", groups, NORM_ITEMS, arg, 7, NULL);
     cb_gpu_done(g);
@@ -105,7 +105,10 @@ void cb_gpu_glu(struct device *d, enum act_kind act, float *gate, const float *u
         cb_gpu_run(g, vector_program(g), "split", groups, SPLIT_ITEMS, arg, 6, NULL);
     } else {
         const struct gpu_arg arg[] = { GPU_P(on), GPU_P(up), GPU_I((int)act), GPU_L(all) };
-        cb_gpu_run_each(g, vector_program(g), "glu", all, arg, 4);
+        if (splits(g, 0, on, 0) && splits(g, 0, up, 0))
+            cb_gpu_run_each(g, vector_program(g), "glu_four", (all + 3) / 4, arg, 4);
+        else
+            cb_gpu_run_each(g, vector_program(g), "glu", all, arg, 4);
     }
     cb_gpu_done(g);
 }

@@ -163,7 +163,7 @@ static void check_product(struct device *d, const struct weight *w, const float 
 
 /* Products of what a norm and a gate leave, and of what others then write over it: a device may
  * have prepared the first for products, but not the second. */
-static void check_rewritten(struct device *d, int n, int n_tok)
+static void check_rewritten(struct device *d, enum act_kind act, int n, int n_tok)
 {
     const size_t all = (size_t)n * (size_t)n_tok;
     struct weight w = weight_of(DT_Q8_0, n, 5, 0);
@@ -178,8 +178,8 @@ static void check_rewritten(struct device *d, int n, int n_tok)
     d->ops->add(d, y.on, x.on, 0.5f, all);
     ref->ops->add(ref, y.host, x.host, 0.5f, all);
     check_product(d, &w, y.on, y.host, n_tok, to.on, "a sum");
-    d->ops->glu(d, ACT_SILU, y.on, x.on, n, n_tok);
-    ref->ops->glu(ref, ACT_SILU, y.host, x.host, n, n_tok);
+    d->ops->glu(d, act, y.on, x.on, n, n_tok);
+    ref->ops->glu(ref, act, y.host, x.host, n, n_tok);
     check_product(d, &w, y.on, y.host, n_tok, to.on, "a gate");
     cb_device_copy(d, y.on, x.host, all * sizeof(float));
     check_product(d, &w, y.on, x.host, n_tok, to.on, "another copy");
@@ -196,12 +196,14 @@ static void check_rewritten(struct device *d, int n, int n_tok)
 
 START_TEST(rewritten)
 {
-    static const int ns[] = { 32, 96, 4160, 14400 }, toks[] = { 3, 33, 1, 2 };
+    static const int ns[] = { 32, 96, 4160, 14400, 33184, 16416 }, toks[] = { 3, 33, 1, 2, 2, 1 };
+    static const enum act_kind acts[] = { ACT_SILU, ACT_SILU, ACT_GELU,
+                                          ACT_SILU, ACT_SILU, ACT_SWIGLU_OAI };
     struct device *d = open_as("");
 
-    ck_assert_int_ge(ref->ops->reserve(ref, 100, 14400, MOST_OUT, 1, 64, 64), 0);
-    for (int i = 0; i < 4; i++)
-        check_rewritten(d, ns[i], toks[i]);
+    ck_assert_int_ge(ref->ops->reserve(ref, 100, 33184, MOST_OUT, 1, 64, 64), 0);
+    for (int i = 0; i < 6; i++)
+        check_rewritten(d, acts[i], ns[i], toks[i]);
     cb_device_close(d);
 }
 END_TEST

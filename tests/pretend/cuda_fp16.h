@@ -27,7 +27,7 @@ void pretend_barrier();
 
 /* What the items of a group exchange at a barrier has two places in turn, so that the next exchange
  * need not wait until all have read this one. */
-enum { PRETEND_ITEMS = 256 };
+enum { PRETEND_ITEMS = 1024 };
 extern unsigned char pretend_turn[PRETEND_ITEMS];
 
 /* Copies of each item to shared memory that have not arrived; to NULL: a batch ends here. */

@@ -163,6 +163,7 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, layernorm),
     ONE("vector", vector_, rope),
     ONE("vector", vector_, glu),
+    ONE("vector", vector_, glu_four),
     ONE("vector", vector_, add),
     ONE("vector", vector_, scale),
     ONE("vector", vector_, join),

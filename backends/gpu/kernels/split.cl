@@ -9,7 +9,7 @@
  * last token lie blocks (gpu_split.c) that may be read: warps have the same number of blocks, and
  * some more are read ahead. */
 #define SPLIT_WORDS 32 /* of 32 elements: 4 for each of four items, then those of what is left */
-#define SPLIT_ITEMS 256
+#define SPLIT_ITEMS 1024 /* of `split` */
 
 /* Where share i of a row begins; its second half is 16 numbers further. */
 FUNCTION int share_at(int i)

@@ -322,92 +322,148 @@ KERNEL void scatter(GLOBAL const ushort *packed, GLOBAL const ulong *to, int wor
 }
 
 #ifdef HAS_MMA
+FUNCTION void glu_of_four(GLOBAL float *gate, GLOBAL const float *up, int act)
+{
+    uint g[4], u[4];
+
+    load_four(g, (GLOBAL const uint *)gate);
+    UNROLL for (int k = 0; k < 4; k++)
+        u[k] = 0x3f800000u;
+    if (up)
+        load_four(u, (GLOBAL const uint *)up);
+    UNROLL for (int k = 0; k < 4; k++)
+        g[k] = AS_UINT(gated(act, AS_FLOAT(g[k]), AS_FLOAT(u[k])));
+    store_four((GLOBAL uint *)gate, g[0], g[1], g[2], g[3]);
+}
+
+/* glu of rows at multiples of 16 bytes; an item has four numbers. */
+KERNEL void glu_four(GLOBAL float *gate, GLOBAL const float *up, int act, long n)
+{
+    const long i = THREAD() * 4;
+
+    if (i + 4 <= n && act == 0)
+        glu_of_four(gate + i, up ? up + i : up, 0);
+    else if (i + 4 <= n)
+        glu_of_four(gate + i, up ? up + i : up, act);
+    else
+        for (long k = i; k < n; k++)
+            gate[k] = gated(act, gate[k], up ? up[k] : 1.0f);
+}
+
 /* ---- rows that leave themselves as sums of two halves as well (split.cl); a token is a group's.
  * What an item keeps is not loaded again, and its loads do not wait for each other. ---- */
 
-/* A share as it is, or (up not NULL) as glu makes it, which it becomes in the row */
-FUNCTION void gate_share(GLOBAL float *row, GLOBAL const float *up, int act, int i, float *v)
-{
-    float u[8];
+#define SPLIT_KEPT 2
 
-    load_share(row, i, v);
-    if (!up)
-        return;
-    load_share(up, i, u);
-    UNROLL for (int j = 0; j < 8; j++)
-        v[j] = gated(act, v[j], u[j]);
-    store_share(row, i, v);
+/* glu of an item's shares, one number after the other: a short text */
+FUNCTION void gate_shares(GLOBAL float *row, GLOBAL const float *up, int act, int n_share)
+{
+    NO_UNROLL for (int i = ITEM(); i < n_share; i += SPLIT_ITEMS)
+        NO_UNROLL for (int k = 0; k < 8; k++) {
+            const int at = share_at(i) + k / 4 * 16 + k % 4;
+            row[at] = gated(act, row[at], up[at]);
+        }
 }
 
-/* x[][n]; up not NULL: glu before */
+/* Shares i, i + SPLIT_ITEMS... of a row as they are, or (up not NULL) as glu of ACT_SILU makes
+ * them, which they become in the row; those that there are not are 0. */
+FUNCTION void keep_shares(GLOBAL float *row, GLOBAL const float *up, int i, int n_share,
+                          float (*kept)[8])
+{
+    float u[SPLIT_KEPT][8];
+
+    UNROLL for (int k = 0; k < SPLIT_KEPT; k++) {
+        const int at = i + k * SPLIT_ITEMS;
+        UNROLL for (int j = 0; j < 8; j++)
+            kept[k][j] = 0.0f;
+        if (at < n_share)
+            load_share(row, at, kept[k]);
+        if (up && at < n_share)
+            load_share(up, at, u[k]);
+    }
+    UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
+        if (up && i + k * SPLIT_ITEMS < n_share) {
+            UNROLL for (int j = 0; j < 8; j++)
+                kept[k][j] = gated(0, kept[k][j], u[k][j]);
+            store_share(row, i + k * SPLIT_ITEMS, kept[k]);
+        }
+}
+
+/* x[][n]; up not NULL: glu before. Rounds of SPLIT_KEPT shares an item go forth, and back from the
+ * last, which is kept. */
 KERNEL_OF(SPLIT_ITEMS, 1)
 void split(GLOBAL float *x, GLOBAL const float *up, int act, int n, GLOBAL uint *to,
            GLOBAL float *scale)
 {
-    enum { KEPT = 7 };
+    enum { ROUND = SPLIT_KEPT * SPLIT_ITEMS };
     LOCAL float most_[SPLIT_ITEMS];
     const int item = ITEM(), n_share = n / 8;
     GLOBAL float *row = x + (long)GROUP(0) * n;
-    float kept[KEPT][8], v[8], most = 0.0f, step;
+    float kept[SPLIT_KEPT][8], most = 0.0f, step;
+    int i = item;
 
     to += (long)GROUP(0) * n;
     up = up ? up + (long)GROUP(0) * n : up;
-    UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share)
-            gate_share(row, up, act, item + k * SPLIT_ITEMS, kept[k]);
-    UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share)
+    if (up && act != 0) {
+        gate_shares(row, up, act, n_share);
+        up = 0;
+    }
+    NO_UNROLL for (;; i += ROUND) {
+        keep_shares(row, up, i, n_share, kept);
+        UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
             most = most_of_share(kept[k], most);
-    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
-        gate_share(row, up, act, i, v);
-        most = most_of_share(v, most);
+        if (i + ROUND >= n_share)
+            break;
     }
     step = half_step(group_max(most, most_, SPLIT_ITEMS));
     if (item == 0)
         scale[GROUP(0)] = step;
-    UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share)
-            split_share(kept[k], step, item + k * SPLIT_ITEMS, to);
-    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
-        load_share(row, i, v); /* an item reads what it wrote */
-        split_share(v, step, i, to);
+    NO_UNROLL for (;;) {
+        UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
+            if (i + k * SPLIT_ITEMS < n_share)
+                split_share(kept[k], step, i + k * SPLIT_ITEMS, to);
+        i -= ROUND;
+        if (i < 0)
+            break;
+        UNROLL for (int k = 0; k < SPLIT_KEPT; k++)
+            load_share(row, i + k * SPLIT_ITEMS, kept[k]); /* an item reads what it wrote */
     }
 }
 
 /* As rmsnorm, of one row a token; to NULL: the row alone. */
-KERNEL_OF(SPLIT_ITEMS, 1)
+KERNEL_OF(NORM_ITEMS, 1)
 void rmsnorm_split(GLOBAL const float *x, GLOBAL const float *w, float eps, int n, int x_stride,
                    GLOBAL float *y, int y_stride, GLOBAL uint *to, GLOBAL float *scale)
 {
     enum { KEPT = 2 };
-    LOCAL float part[SPLIT_ITEMS], most_[SPLIT_ITEMS];
+    LOCAL float part[NORM_ITEMS], most_[NORM_ITEMS];
     const int item = ITEM(), n_share = n / 8;
     GLOBAL const float *row = x + (long)GROUP(0) * x_stride;
     GLOBAL float *out = y + (long)GROUP(0) * y_stride;
     float kept[KEPT][8], weight[KEPT][8], v[8], u[8], sum = 0.0f, most = 0.0f, r, step;
 
     UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share) {
-            load_share(row, item + k * SPLIT_ITEMS, kept[k]);
-            load_share(w, item + k * SPLIT_ITEMS, weight[k]);
+        if (item + k * NORM_ITEMS < n_share) {
+            load_share(row, item + k * NORM_ITEMS, kept[k]);
+            load_share(w, item + k * NORM_ITEMS, weight[k]);
         }
     UNROLL for (int k = 0; k < KEPT; k++)
-        for (int j = 0; item + k * SPLIT_ITEMS < n_share && j < 8; j++)
+        for (int j = 0; item + k * NORM_ITEMS < n_share && j < 8; j++)
             sum += kept[k][j] * kept[k][j];
-    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+    for (int i = item + KEPT * NORM_ITEMS; i < n_share; i += NORM_ITEMS) {
         load_share(row, i, v);
         for (int j = 0; j < 8; j++)
             sum += v[j] * v[j];
     }
-    r = 1.0f / sqrt(group_sum(sum, part, SPLIT_ITEMS) / (float)n + eps);
+    r = 1.0f / sqrt(group_sum(sum, part, NORM_ITEMS) / (float)n + eps);
     UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share) {
+        if (item + k * NORM_ITEMS < n_share) {
             UNROLL for (int j = 0; j < 8; j++)
                 kept[k][j] = kept[k][j] * r * weight[k][j];
-            store_share(out, item + k * SPLIT_ITEMS, kept[k]);
+            store_share(out, item + k * NORM_ITEMS, kept[k]);
             most = most_of_share(kept[k], most);
         }
-    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+    for (int i = item + KEPT * NORM_ITEMS; i < n_share; i += NORM_ITEMS) {
         load_share(row, i, v);
         load_share(w, i, u);
         UNROLL for (int j = 0; j < 8; j++)
@@ -418,13 +474,13 @@ void rmsnorm_split(GLOBAL const float *x, GLOBAL const float *w, float eps, int 
     if (!to)
         return;
     to += (long)GROUP(0) * n;
-    step = half_step(group_max(most, most_, SPLIT_ITEMS));
+    step = half_step(group_max(most, most_, NORM_ITEMS));
     if (item == 0)
         scale[GROUP(0)] = step;
     UNROLL for (int k = 0; k < KEPT; k++)
-        if (item + k * SPLIT_ITEMS < n_share)
-            split_share(kept[k], step, item + k * SPLIT_ITEMS, to);
-    for (int i = item + KEPT * SPLIT_ITEMS; i < n_share; i += SPLIT_ITEMS) {
+        if (item + k * NORM_ITEMS < n_share)
+            split_share(kept[k], step, item + k * NORM_ITEMS, to);
+    for (int i = item + KEPT * NORM_ITEMS; i < n_share; i += NORM_ITEMS) {
         load_share(out, i, v); /* an item reads what it wrote */
         split_share(v, step, i, to);
     }
