@@ -649,24 +649,49 @@ struct few_form {
     int stages; /* steps of blocks that have room there: 2 or 3 */
 };
 
-/* What a warp still has to copy: an item's row from `from` on, of which `left` bytes are to come; a
- * step has `bytes`, and step number n goes to `to` + (n % stages) * stage. */
+/* What a warp still has to copy. Items side by side bring 16 bytes each of one row, so that their
+ * addresses share lines. An item has number piece / 16 of a row's in a step, of every
+ * rows_at_once()th row. */
 struct few_copies {
-    bytes_t from;
-    int left, bytes, stage;
+    bytes_t from; /* `piece` bytes after those of the item's first row that are to come next */
+    int apart;    /* bytes from an item's row to its next */
+    int n_row;    /* how many rows there are, from the item's first on */
+    int even;     /* 1: there are all rows, and an item's have addresses with the same last bits */
+    int piece;
+    int left, bytes; /* of each row, still to come and of a step */
+    int stage;       /* words of a step; step number n goes to `to` + n % stages * stage */
     IN_LOCAL uint *to, *end;
 };
 
-/* The next step: every other 16 bytes from the address below c->from on */
+/* Rows whose pieces the 32 items bring at once */
+FUNCTION int rows_at_once(const struct few_form f)
+{
+    return f.pitch > 128 ? 2 : 4;
+}
+
+/* The 16 bytes at or below an address, if they have bytes of a step that ends so many after it */
+FUNCTION void copy_piece(IN_LOCAL uint *to, bytes_t at, int end)
+{
+    if (-end < (int)((ulong)at & 15u))
+        COPY_16(to, (bytes_t)((ulong)at & ~(ulong)15u));
+}
+
+/* The next step */
 FUNCTION void copy_step(const struct few_form f, struct few_copies *c)
 {
-    const int skew = (int)((ulong)c->from & 15u), odd = 16 * (ITEM() & 1);
-    const int end = skew + (c->left < c->bytes ? c->left : c->bytes) - odd;
-    bytes_t at = c->from - skew + odd;
+    const int rows = rows_at_once(f), here = c->left < c->bytes ? c->left : c->bytes;
+    const int end = c->left > 0 ? here - c->piece : -16; /* less than any skew */
 
-    UNROLL for (int i = 0; i < (f.pitch / 16 + 1) / 2; i++)
-        if (c->left > 0 && 32 * i < end)
-            COPY_16(c->to + 8 * i, at + 32 * i);
+    if (c->even) {
+        if (-end < (int)((ulong)c->from & 15u))
+            UNROLL for (int i = 0; i < CODE_ROWS / rows; i++)
+                COPY_16(c->to + i * rows * (f.pitch / 4),
+                        (bytes_t)((ulong)c->from & ~(ulong)15u) + i * c->apart);
+    } else {
+        NO_UNROLL for (int i = 0; i * rows < CODE_ROWS; i++)
+            if (i * rows < c->n_row)
+                copy_piece(c->to + i * rows * (f.pitch / 4), c->from + i * c->apart, end);
+    }
     COPIES_END();
     c->from += c->bytes;
     c->left -= c->bytes;
@@ -681,9 +706,17 @@ FUNCTION void warp_sums(const struct few_form f, int T, const struct few_group *
     const int n_step = (n_block + step - 1) / step, per = (n_step + f.warps - 1) / f.warps;
     const int bytes = (f.type >= Q4_K ? step / 8 : step) * code_bytes(f.type);
     IN_LOCAL uint *mine = s_ + warp * f.stages * stage;
-    IN_LOCAL uint *to = mine + lane / 2 * (f.pitch / 4) + lane % 2 * 4;
-    struct few_copies c = { g->weight + code_row(g, lane / 2) * row_bytes + warp * per * bytes,
-                            (int)row_bytes - warp * per * bytes, bytes, stage, to,
+    const int rows = rows_at_once(f), r = lane * rows / 32, piece = lane % (32 / rows);
+    IN_LOCAL uint *to = mine + r * (f.pitch / 4) + piece * 4;
+    struct few_copies c = { g->weight + (g->o0 + r) * row_bytes + warp * per * bytes + piece * 16,
+                            rows * (int)row_bytes,
+                            g->n_out - g->o0 - r,
+                            g->n_out - g->o0 >= CODE_ROWS && rows * (int)row_bytes % 16 == 0,
+                            piece * 16,
+                            (int)row_bytes - warp * per * bytes,
+                            bytes,
+                            stage,
+                            to,
                             to + f.stages * stage };
     int n_valid = n_block - warp * per * step, skew[2];
     IN_LOCAL const uchar *now = (IN_LOCAL const uchar *)mine + lane / 4 * f.pitch;
@@ -718,6 +751,12 @@ FUNCTION void warp_sums(const struct few_form f, int T, const struct few_group *
     COPIES_WAIT(0); /* the memory may be used for something else */
 }
 
+/* Blocks of a step; of most types the compiler knows it. */
+FUNCTION int step_of(int type, int step)
+{
+    return type >= Q4_K ? 8 : type >= Q5_0 ? 4 : step;
+}
+
 FUNCTION void few_codes(const struct few_form f, int T, const struct few_group *g, long row_bytes,
                         int n_in, int step, GLOBAL const uint *split, GLOBAL const float *scale,
                         int n_tok, int y_stride, int add, IN_LOCAL uint *s_)
@@ -736,7 +775,7 @@ FUNCTION void few_codes(const struct few_form f, int T, const struct few_group *
         x.at[t] = split + (long)tok * n_in + 4 * p;
         sum[t][0] = sum[t][1] = sum[t][2] = sum[t][3] = 0.0f;
     }
-    warp_sums(f, T, g, row_bytes, n_in / 32, step, &x, s_, sum);
+    warp_sums(f, T, g, row_bytes, n_in / 32, step_of(f.type, step), &x, s_, sum);
     BARRIER();
     UNROLL for (int t = 0; t < T; t++)
         UNROLL for (int i = 0; i < 4; i++)
