@@ -12,7 +12,6 @@
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
-enum { GPU_NEW_ROWS = 64 };                   /* rows that one launch stores */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {
@@ -44,10 +43,12 @@ struct gpu_home {
     size_t bytes;
 };
 
-/* A decoded token's rows of keys and values, which one kernel stores: each has the address of its
- * numbers, and up to three where it goes. The stage has room for the table. */
+/* New rows of keys and values, which one kernel stores: each has the address of its numbers, and up
+ * to three where it goes. The stage has room for the table. */
 struct gpu_new_rows {
-    int n, type, hd;
+    int n, cap, type, hd;
+    int last;   /* the first row of the last call, whose rows lie side by side */
+    size_t row; /* bytes */
     uint64_t (*host)[4], *on;
 };
 
@@ -202,10 +203,10 @@ int cb_gpu_check(struct gpu *g); /* waits; the failure that has been remembered,
 
 /* ---- gpu_new_rows.c ---- */
 
-/* A decoded token's row: x[hd] -> on, in work space, and where cb_gpu_move() brings it from there.
- * Only if it fits (1): else it has to be stored by itself. */
-int cb_gpu_new_row_fits(struct gpu *g, enum kv_type t, const float *x, int hd);
-void cb_gpu_new_row(struct gpu *g, const float *x, void *on);
+/* New rows x[n][hd], `stride` numbers apart: -> on, in work space, and where cb_gpu_move() brings
+ * some of them from there. Only if they fit (1): else they have to be stored by themselves. */
+int cb_gpu_new_rows_fit(struct gpu *g, enum kv_type t, const float *x, int hd, int n);
+void cb_gpu_new_rows(struct gpu *g, const float *x, int stride, void *on, size_t row, int n);
 void cb_gpu_store_new_rows(struct gpu *g); /* before any other command */
 
 /* ---- gpu_program.c ---- */

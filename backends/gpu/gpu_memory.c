@@ -9,7 +9,10 @@
 #include "base/err.h"
 #include "gpu.h"
 
-enum { FIRST_STAGE = 256 << 10, DIRECT = 1 << 20 };
+/* Bytes of the first stage, a 64th of the working set within these limits: the larger it is, the
+ * fewer ops wait until the queue is empty. */
+enum { LEAST_STAGE = 256 << 10, MOST_STAGE = 32 << 20, DIRECT = 1 << 20 };
+enum { MANY_HOME = 64 }; /* pieces of rows that all threads bring to the bank */
 
 /* ---- failures ---- */
 
@@ -229,14 +232,27 @@ void cb_gpu_fetch(struct gpu *g, void *to, const void *from, size_t bytes)
     enqueue(g, to, from, bytes);
 }
 
-void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
+/* 1: whole rows of the last call that left new ones, which go there too when they are stored */
+static int goes_with_new_rows(const struct gpu *g, void *to, const void *from, size_t bytes)
 {
     const struct gpu_new_rows *r = &g->new_rows;
-    uint64_t *last = r->n ? r->host[r->n - 1] : NULL;
+    uint64_t(*row)[4] = r->n ? r->host + r->last : NULL;
+    const size_t n = r->n ? bytes / r->row : 0, has = (size_t)(r->n - r->last);
+    const size_t first = row ? ((uintptr_t)from - row[0][1]) / r->row : 0;
+    int full = 0;
 
-    if (last && last[1] == (uintptr_t)from && !last[3]) /* its whole row, as all rows are moved */
-        last[last[2] ? 3 : 2] = (uintptr_t)to;
-    else
+    if (!row || (uintptr_t)from < row[0][1] || first >= has || n > has - first)
+        return 0;
+    for (size_t i = first; i < first + n; i++)
+        full |= row[i][3] != 0;
+    for (size_t i = 0; !full && i < n; i++)
+        row[first + i][row[first + i][2] ? 3 : 2] = (uintptr_t)to + i * r->row;
+    return !full;
+}
+
+void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes)
+{
+    if (!goes_with_new_rows(g, to, from, bytes))
         enqueue(g, to, from, bytes);
 }
 
@@ -329,7 +345,16 @@ void cb_gpu_meet_ahead(struct gpu *g)
         cb_gpu_fail(g, "copy", err);
 }
 
-void cb_gpu_finish(struct gpu *g)
+static void bring_home(void *ctx, int i, int thread)
+{
+    const struct gpu_home *h = (const struct gpu_home *)ctx + i;
+
+    (void)thread;
+    memcpy(h->to, h->from, h->bytes);
+}
+
+/* par NULL: the calling thread alone brings rows home. */
+static void finish(struct gpu *g, struct par *par)
 {
     int err;
 
@@ -340,10 +365,17 @@ void cb_gpu_finish(struct gpu *g)
     g->emptied++;
     if (err)
         cb_gpu_fail(g, "wait", err);
-    for (int i = 0; i < g->n_home && !err; i++)
-        memcpy(g->home[i].to, g->home[i].from, g->home[i].bytes);
+    if (par && !err)
+        cb_par_for(par, g->n_home, bring_home, g->home);
+    for (int i = 0; !par && i < g->n_home && !err; i++)
+        bring_home(g->home, i, 0);
     g->n_home = 0;
     pthread_mutex_unlock(&g->wait);
+}
+
+void cb_gpu_finish(struct gpu *g)
+{
+    finish(g, NULL);
 }
 
 /* ---- operands ---- */
@@ -386,6 +418,12 @@ static void *no_memory(struct gpu *g)
     return NULL;
 }
 
+static size_t first_stage(const struct gpu *g)
+{
+    const uint64_t part = g->traffic.limit_bytes / 64;
+    return (size_t)(part < LEAST_STAGE ? LEAST_STAGE : part > MOST_STAGE ? MOST_STAGE : part);
+}
+
 /* Room for `bytes` -> its place on the device, and *host beside it */
 static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
 {
@@ -394,7 +432,7 @@ static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
     bytes = cb_gpu_aligned(bytes);
     if (!s || s->used + bytes > s->bytes) {
         const size_t share = (size_t)cb_gpu_operand_share(g);
-        size_t want = s ? 2 * s->bytes : FIRST_STAGE;
+        size_t want = s ? 2 * s->bytes : first_stage(g);
         want = want > share ? share : want;
         want = want < bytes ? bytes : want;
         want = want > cb_gpu_room(g) && bytes < want ? bytes : want;
@@ -537,7 +575,7 @@ void cb_gpu_done(struct gpu *g)
                          b->from + (size_t)r * b->from_stride, b->bytes);
     }
     if (n || g->owes || (g->stage && (g->stage->next || g->stage->used > g->stage->bytes / 2))) {
-        cb_gpu_finish(g);
+        finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
         cb_gpu_empty_stage(g);
     }
     g->owes = 0;

@@ -1,20 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_new_rows.c - a decoded token's rows of keys and values, which wait for the next command and
- * are stored by one kernel then. */
+/* gpu_new_rows.c - new rows of keys and values, of a decoded token or of a chunk of a prompt, which
+ * wait for the next command and are stored by one kernel then. */
 #include "gpu.h"
 
-int cb_gpu_new_row_fits(struct gpu *g, enum kv_type t, const float *x, int hd)
+enum { LEAST = 64, CALLS = 16 }; /* rows of a table; calls of a chunk that it has room for */
+
+/* Rows of a new table for calls of n rows; a chunk's takes a quarter of the stage at most. */
+static int table_rows(const struct gpu *g, int n)
+{
+    const struct gpu_stage *s = g->stage;
+    const size_t room = s ? (s->bytes - s->used) / 4 / sizeof *g->new_rows.host : 0;
+    const size_t most = (size_t)CALLS * (size_t)n;
+
+    return n == 1 ? LEAST : (int)(room < most ? room : most);
+}
+
+int cb_gpu_new_rows_fit(struct gpu *g, enum kv_type t, const float *x, int hd, int n)
 {
     struct gpu_new_rows *r = &g->new_rows;
-    const size_t bytes = GPU_NEW_ROWS * sizeof *r->host;
     void *host = NULL;
 
     if (g->status || !g->driver->reaches_all || !cb_gpu_is_on(g, x))
         return 0;
-    if (r->n == GPU_NEW_ROWS || (r->n && (r->type != (int)t || r->hd != hd)))
+    if (r->n && (r->n + n > r->cap || r->type != (int)t || r->hd != hd))
         cb_gpu_store_new_rows(g);
     if (!r->n) {
-        r->on = cb_gpu_room_beside(g, bytes, &host);
+        r->cap = table_rows(g, n);
+        if (r->cap < n)
+            return 0;
+        r->on = cb_gpu_room_beside(g, (size_t)r->cap * sizeof *r->host, &host);
         r->host = host;
         r->type = (int)t;
         r->hd = hd;
@@ -22,16 +36,21 @@ int cb_gpu_new_row_fits(struct gpu *g, enum kv_type t, const float *x, int hd)
     return r->on != NULL;
 }
 
-void cb_gpu_new_row(struct gpu *g, const float *x, void *on)
+void cb_gpu_new_rows(struct gpu *g, const float *x, int stride, void *on, size_t row, int n)
 {
     struct gpu_new_rows *r = &g->new_rows;
 
     if (g->status || !on)
         return;
-    r->host[r->n][0] = (uintptr_t)x;
-    r->host[r->n][1] = (uintptr_t)on;
-    r->host[r->n][2] = r->host[r->n][3] = 0;
-    r->n++;
+    for (int i = 0; i < n; i++) {
+        uint64_t *to = r->host[r->n + i];
+        to[0] = (uintptr_t)(x + (ptrdiff_t)i * stride);
+        to[1] = (uintptr_t)on + (size_t)i * row;
+        to[2] = to[3] = 0;
+    }
+    r->last = r->n;
+    r->row = row;
+    r->n += n;
 }
 
 void cb_gpu_store_new_rows(struct gpu *g)

@@ -217,16 +217,16 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
     const size_t row = cb_kv_row_bytes(t, hd), bytes = row * (size_t)n;
     const int64_t all = (int64_t)n * (t == KV_Q8_0 ? hd / 32 : hd);
     struct gpu_area *a;
-    int at_once;
+    int waits;
     void *on;
 
     if (all < 1)
         return;
     a = cb_gpu_area(g, rows);
-    at_once = a && n == 1 && cb_gpu_new_row_fits(g, t, x, hd);
+    waits = a && cb_gpu_new_rows_fit(g, t, x, hd, n);
     on = a ? cb_gpu_room_for(g, bytes) : cb_gpu_out(g, rows, bytes);
-    if (at_once) {
-        cb_gpu_new_row(g, x, on);
+    if (waits) {
+        cb_gpu_new_rows(g, x, stride, on, row, n);
     } else {
         const struct gpu_arg arg[] = {
             GPU_I((int)t), GPU_P(cb_gpu_in(g, x, floats(span(n, stride, hd)))),

@@ -58,7 +58,7 @@ static const struct fault ops[] = {
 
 static const struct loss losses[] = {
     { "fault=attend_mma", 0, 0 },        { "fault=tile", 2 << 20, 0 },
-    { "fault=encode", 2 << 20, 0 },      { "fault=attend_few", 0, 1 },
+    { "fault=encode_rows", 2 << 20, 0 }, { "fault=attend_few", 0, 1 },
     { "fault=encode_rows", 2 << 20, 1 }, { NULL, 0, 0 },
 };
 
