@@ -150,6 +150,20 @@ FUNCTION uint mul_halves(uint a, uint b)
     return d;
 }
 
+/* a b + c, both rounded once */
+FUNCTION uint mul_add_halves(uint a, uint b, uint c)
+{
+    __half2 x, y, z;
+    uint d;
+
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    memcpy(&z, &c, sizeof z);
+    x = __hfma2(x, y, z);
+    memcpy(&d, &x, sizeof d);
+    return d;
+}
+
 /* Bytes of two words: those of x have the numbers 0..3, those of y 4..7. Four bits of `which` say
  * what each byte becomes. */
 FUNCTION uint pick_bytes(uint x, uint y, uint which)

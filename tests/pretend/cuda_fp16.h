@@ -144,6 +144,13 @@ static inline __half2 __hmul2(__half2 a, __half2 b)
              __float2half_rn(__half2float(a.y) * __half2float(b.y)) };
 }
 
+/* Rounded once where the sum has not more digits than a float */
+static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c)
+{
+    return { __float2half_rn(fmaf(__half2float(a.x), __half2float(b.x), __half2float(c.x))),
+             __float2half_rn(fmaf(__half2float(a.y), __half2float(b.y), __half2float(c.y))) };
+}
+
 static inline __half2 __hsub2(__half2 a, __half2 b)
 {
     return { __float2half_rn(__half2float(a.x) - __half2float(b.x)),

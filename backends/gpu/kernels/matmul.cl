@@ -278,7 +278,8 @@ KERNEL void halves(WITH_OPTIONS GLOBAL const float *x, int n_in, GLOBAL uint *to
 #define CODE_ROWS 16
 
 /* What an item has of 32 elements of a row: two words of four codes without sign, of
- * which code_off() is taken, their steps, and what is added */
+ * which code_off() is taken, their steps, and what is added. Where codes are nibbles of one word
+ * (are_nibbles()), that word is `lo`. */
 struct codes {
     uint lo, hi;
     float d_lo, d_hi, m;
@@ -301,6 +302,11 @@ FUNCTION float half_at(IN_LOCAL const uchar *p)
 FUNCTION uint bits_apart(uint four)
 {
     return (four & 15u) * 0x00204081u & 0x01010101u;
+}
+
+FUNCTION int are_nibbles(int type)
+{
+    return type == Q4_0 || type == Q4_1;
 }
 
 FUNCTION int code_bytes(int type) /* of 32 elements; of 256 where these have common steps */
@@ -332,9 +338,11 @@ FUNCTION struct codes codes_45(int type, IN_LOCAL const uchar *at, int p)
     const uint nibbles = word_at(type, fifth + 4 * has_fifth + 4 * p);
     struct codes c;
 
-    c.lo = nibbles & 0x0f0f0f0fu;
-    c.hi = nibbles >> 4 & 0x0f0f0f0fu;
+    c.lo = nibbles;
+    c.hi = 0;
     if (has_fifth) {
+        c.lo = nibbles & 0x0f0f0f0fu;
+        c.hi = nibbles >> 4 & 0x0f0f0f0fu;
         const uint bits = word_at(type, fifth) >> 4 * p;
         c.lo |= bits_apart(bits) << 4;
         c.hi |= bits_apart(bits >> 16) << 4;
@@ -430,6 +438,31 @@ FUNCTION void halves_of(uint codes, uint off, uint *to)
     to[1] = sub_halves(bits_with(codes >> 8, 0x00ff00ffu, 0x64006400u), base);
 }
 
+/* The same of eight nibbles: the low ones, then the high ones. 1024 + 16 n becomes n by a
+ * multiplication, with no digit lost. */
+FUNCTION void halves_of_nibbles(uint nibbles, uint off, uint *lo, uint *hi)
+{
+    const uint base = 0x64006400u + off * 0x00010001u;
+    const uint sixteenth = 0x2c002c00u, less = 0xd400d400u + off * 0x00100010u; /* -64 - off */
+
+    for (int i = 0; i < 2; i++) {
+        const uint two = nibbles >> 8 * i;
+        lo[i] = sub_halves(bits_with(two, 0x000f000fu, 0x64006400u), base);
+        hi[i] = mul_add_halves(bits_with(two, 0x00f000f0u, 0x64006400u), sixteenth, less);
+    }
+}
+
+/* All eight codes of an item */
+FUNCTION void halves_of_codes(int type, const struct codes *c, uint *lo, uint *hi)
+{
+    if (are_nibbles(type)) {
+        halves_of_nibbles(c->lo, code_off(type), lo, hi);
+    } else {
+        halves_of(c->lo, code_off(type), lo);
+        halves_of(c->hi, code_off(type), hi);
+    }
+}
+
 /* An item's share of 32 elements of a row, as halves in their order: four of either half. Steps
  * that are halves are multiplied as such, which rounds once, as it does from floats. */
 FUNCTION void share_of(int type, bytes_t row, int b, int p, uint *to)
@@ -438,6 +471,7 @@ FUNCTION void share_of(int type, bytes_t row, int b, int p, uint *to)
     bytes_t at = row + (long)(type >= Q4_K ? b / 8 : b) * code_bytes(type);
     struct codes c;
     struct steps s;
+    uint codes[2][2];
 
     if (type >= Q4_K) {
         s = steps_of(type, at);
@@ -445,10 +479,10 @@ FUNCTION void share_of(int type, bytes_t row, int b, int p, uint *to)
     } else {
         c = type == Q8_0 ? codes_8(at, p) : codes_45(type, at, p);
     }
+    halves_of_codes(type, &c, codes[0], codes[1]);
     for (int half = 0; half < 2; half++) {
         const float d = half ? c.d_hi : c.d_lo;
-        uint of[2];
-        halves_of(half ? c.hi : c.lo, code_off(type), of);
+        uint *of = codes[half];
         if (one_step) {
             const uint step = *(GLOBAL const ushort *)at * 0x00010001u;
             of[0] = mul_halves(of[0], step);
@@ -511,8 +545,7 @@ FUNCTION void matrix_of(int type, const struct codes *c, uint (*a)[4])
 {
     for (int row = 0; row < 2; row++) {
         uint lo[2], hi[2];
-        halves_of(c[row].lo, code_off(type), lo);
-        halves_of(c[row].hi, code_off(type), hi);
+        halves_of_codes(type, &c[row], lo, hi);
         a[0][row] = lo[0];
         a[0][2 + row] = lo[1];
         a[1][row] = hi[0];
