@@ -23,7 +23,9 @@ struct gpu_block {
  * that what is on its way is copied to first. */
 struct gpu_stage {
     uint8_t *on, *host;
-    size_t bytes, used;
+    size_t bytes;
+    size_t used;            /* from the beginning on, until the queue is empty */
+    size_t scratch;         /* before the end, until the op ends: the queue keeps the order */
     struct gpu_stage *next; /* older and smaller; freed when the queue is empty */
 };
 
@@ -50,6 +52,14 @@ struct gpu_new_rows {
     int last;   /* the first row of the last call, whose rows lie side by side */
     size_t row; /* bytes */
     uint64_t (*host)[4], *on;
+};
+
+/* What the device keeps of operands that seldom change (gpu_constants.c) */
+struct gpu_constants {
+    struct gpu_constant *one;
+    int n, last, asked;
+    uint8_t *on;
+    size_t used, bytes;
 };
 
 /* x[n_tok][n] as sums of two halves (gpu_split.h): to[n_tok][n], divided by scale[n_tok] */
@@ -89,6 +99,7 @@ struct gpu {
     const uint8_t *home_lo, *home_hi; /* what holds all of their places in the bank */
     struct gpu_home fetch; /* the last of them, side by side in the stage: yet to be copied there */
     int fetch_home;        /* the first one's number */
+    struct gpu_constants constants;
     struct gpu_split split;                /* that are known */
     int splits;                            /* 1: a product has asked for some */
     struct gpu_new_rows new_rows;          /* not stored yet; any other command comes after them */
@@ -173,7 +184,9 @@ void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes); /* read or written in 
 int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so many bytes does */
 void cb_gpu_stage_reserve(struct gpu *g,
                           size_t bytes);            /* operands of so many bytes will not move */
-void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space until the op ends */
+void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space, until the queue is empty */
+/* Work space that this op's kernels alone write and read */
+void *cb_gpu_scratch(struct gpu *g, size_t bytes);
 /* Work space that every op finds again as it is, unless it is asked for more */
 void *cb_gpu_slab(struct gpu *g, size_t bytes);
 void cb_gpu_slab_free(struct gpu *g);
@@ -195,6 +208,13 @@ void cb_gpu_rewritten(struct gpu *g, const void *p, size_t bytes);
 
 /* Once the queue is empty, the stage starts again; pieces that were too small are freed. */
 void cb_gpu_empty_stage(struct gpu *g);
+
+/* ---- gpu_constants.c ---- */
+
+/* As cb_gpu_in(), for operands that most calls find as they were: the device keeps them. */
+void *cb_gpu_constant(struct gpu *g, const void *p, size_t bytes);
+void cb_gpu_constants_forget(struct gpu *g); /* after a failure */
+void cb_gpu_constants_close(struct gpu *g);
 
 /* ---- gpu_boundary.c ---- */
 

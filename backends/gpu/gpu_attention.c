@@ -338,10 +338,10 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
     x.q = cb_gpu_in(g, a->q, floats(q_span(a)));
     x.out = x.n_split == 1 && cb_gpu_is_on(g, a->out)
                 ? a->out
-                : cb_gpu_room_for(g, floats(x.n_split * rows * a->hd));
+                : cb_gpu_scratch(g, floats(x.n_split * rows * a->hd));
     x.lse = x.n_split == 1 && a->lse && cb_gpu_is_on(g, a->lse)
                 ? a->lse
-                : cb_gpu_room_for(g, floats(x.n_split * rows));
+                : cb_gpu_scratch(g, floats(x.n_split * rows));
     cb_gpu_rewritten(g, a->out, floats(rows * a->hd));
     if (!cb_gpu_runs_open(g, &x.runs, a))
         return 0;

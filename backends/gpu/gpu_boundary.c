@@ -71,6 +71,7 @@ int cb_gpu_check(struct gpu *g)
     g->status = 0;
     cb_gpu_mirror_drop(g); /* what they hold is not known */
     cb_gpu_chosen_drop(g);
+    cb_gpu_constants_forget(g);
     cb_gpu_stream_close(g);
     cb_gpu_rows_ahead_close(g);
     return cb_fail(status, "%s", g->error);

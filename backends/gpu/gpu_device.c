@@ -110,6 +110,7 @@ void cb_gpu_close(struct device *d)
     cb_gpu_rows_ahead_close(g);
     cb_gpu_chosen_close(g);
     cb_gpu_mirror_close(g);
+    cb_gpu_constants_close(g);
     cb_gpu_free_all(g);
     cb_gpu_free_programs(g);
     if (g->host.impl)

@@ -108,8 +108,8 @@ static void make_halves(struct gpu *g, const struct gpu_weight *cw, struct opera
 
     if (o->half || g->status)
         return;
-    o->half = cb_gpu_room_for(g, row * (size_t)n_tok);
-    o->scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
+    o->half = cb_gpu_scratch(g, row * (size_t)n_tok);
+    o->scale = cb_gpu_scratch(g, (size_t)n_tok * sizeof(float));
     const struct gpu_arg arg[] = { GPU_P(o->x), GPU_I(n_in), GPU_P(o->half), GPU_P(o->scale) };
     cb_gpu_run(g, cw->program, "halves", groups, HALVES_ITEMS, arg, 4, NULL);
 }
@@ -124,7 +124,7 @@ static float *result_on(struct gpu *g, const struct mm *mm, int n_tok)
 
 static const float *bias_on(struct gpu *g, const struct mm *mm)
 {
-    return cb_gpu_in(g, mm->bias, (size_t)mm->w->n_out * sizeof(float));
+    return cb_gpu_constant(g, mm->bias, (size_t)mm->w->n_out * sizeof(float));
 }
 
 /* n products that one launch computes; weight: the first one's */

@@ -396,7 +396,7 @@ static struct gpu_stage *new_stage(struct gpu *g, size_t bytes)
 
     if (!s)
         return NULL;
-    s->bytes = bytes;
+    s->bytes = bytes = cb_gpu_aligned(bytes);
     s->host = g->driver->alloc_host(g, bytes);
     s->on = s->host ? alloc(g, bytes, GPU_OPERANDS) : NULL;
     if (!s->on) {
@@ -424,13 +424,12 @@ static size_t first_stage(const struct gpu *g)
     return (size_t)(part < LEAST_STAGE ? LEAST_STAGE : part > MOST_STAGE ? MOST_STAGE : part);
 }
 
-/* Room for `bytes` -> its place on the device, and *host beside it */
-static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
+/* A stage with room for `bytes`; NULL: no memory */
+static struct gpu_stage *stage_for(struct gpu *g, size_t bytes)
 {
     struct gpu_stage *s = g->stage;
 
-    bytes = cb_gpu_aligned(bytes);
-    if (!s || s->used + bytes > s->bytes) {
+    if (!s || s->used + s->scratch + bytes > s->bytes) {
         const size_t share = (size_t)cb_gpu_operand_share(g);
         size_t want = s ? 2 * s->bytes : first_stage(g);
         want = want > share ? share : want;
@@ -442,9 +441,33 @@ static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
         s->next = g->stage;
         g->stage = s;
     }
+    return s;
+}
+
+/* Room for `bytes` -> its place on the device, and *host beside it */
+static uint8_t *stage_piece(struct gpu *g, size_t bytes, uint8_t **host)
+{
+    struct gpu_stage *s;
+
+    bytes = cb_gpu_aligned(bytes);
+    s = stage_for(g, bytes);
+    if (!s)
+        return NULL;
     s->used += bytes;
     *host = s->host + s->used - bytes;
     return s->on + s->used - bytes;
+}
+
+void *cb_gpu_scratch(struct gpu *g, size_t bytes)
+{
+    struct gpu_stage *s;
+
+    bytes = cb_gpu_aligned(bytes);
+    s = g->status ? NULL : stage_for(g, bytes);
+    if (!s)
+        return NULL;
+    s->scratch += bytes;
+    return s->on + s->bytes - s->scratch;
 }
 
 /* Copies in queue order take the place of what was in the stage before, so a bigger piece need not
@@ -453,7 +476,7 @@ int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
 {
     const struct gpu_stage *s = g->stage;
 
-    return (s && s->used + bytes + GPU_ALIGN <= s->bytes) ||
+    return (s && s->used + s->scratch + bytes + GPU_ALIGN <= s->bytes) ||
            bytes + GPU_ALIGN <= cb_gpu_room(g) + g->slab.bytes;
 }
 
@@ -560,7 +583,7 @@ void cb_gpu_empty_stage(struct gpu *g)
         return;
     free_stage(g, g->stage->next);
     g->stage->next = NULL;
-    g->stage->used = 0;
+    g->stage->used = g->stage->scratch = 0;
 }
 
 void cb_gpu_done(struct gpu *g)
@@ -578,6 +601,8 @@ void cb_gpu_done(struct gpu *g)
         finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
         cb_gpu_empty_stage(g);
     }
+    if (g->stage)
+        g->stage->scratch = 0;
     g->owes = 0;
 }
 

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_vector.c - the small ops of an accelerator: norms, rotation, gates, joins, stored forms,
  * searches. */
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/linux_flags.h"
 #include "gpu.h"
 #include "gpu_chosen.h"
 #include "gpu_split.h"
 
+enum { MUCH = 32 << 10 }; /* bytes of rows */
 enum { NORM_ITEMS = 256, JOIN_ITEMS = 256, SINK_ITEMS = 32, SELECT_ITEMS = 64 };
 
 static struct gpu_program *select_program(struct gpu *g)
@@ -49,7 +54,7 @@ void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps,
     to = y_stride == row ? cb_gpu_out(g, y, floats(span(n_tok, y_stride, row)))
                          : cb_gpu_inout(g, y, floats(span(n_tok, y_stride, row)));
     from = cb_gpu_in(g, x, floats(span(n_tok, x_stride, row)));
-    w = cb_gpu_in(g, w, floats(n));
+    w = cb_gpu_constant(g, w, floats(n));
     split = n_row == 1 && splits(g, n, from, x_stride) && splits(g, n, to, y_stride) &&
             splits(g, n, w, 0);
     if (split && y_stride == n)
@@ -80,7 +85,7 @@ void cb_gpu_rope(struct device *d, enum rope_kind kind, float *x, int n_tok, int
                                    GPU_I(stride),
                                    GPU_I(n_rot),
                                    GPU_I(kind == ROPE_HALF),
-                                   GPU_P(cb_gpu_in(g, cs, floats((int64_t)n_tok * n_rot))),
+                                   GPU_P(cb_gpu_constant(g, cs, floats((int64_t)n_tok * n_rot))),
                                    GPU_L(n) };
     cb_gpu_run_each(g, vector_program(g), "rope", n, arg, 8);
     cb_gpu_done(g);
@@ -150,7 +155,7 @@ void cb_gpu_sink(struct device *d, float *out, float *lse, const float *sink, in
         return;
     const struct gpu_arg arg[] = { GPU_P(cb_gpu_inout(g, out, floats(rows * hd))),
                                    GPU_P(cb_gpu_inout(g, lse, floats(rows))),
-                                   GPU_P(cb_gpu_in(g, sink, floats(n_head))), GPU_I(n_head),
+                                   GPU_P(cb_gpu_constant(g, sink, floats(n_head))), GPU_I(n_head),
                                    GPU_I(hd) };
     cb_gpu_run(g, vector_program(g), "sink", groups, SINK_ITEMS, arg, 5, NULL);
     cb_gpu_done(g);
@@ -170,8 +175,8 @@ void cb_gpu_layernorm(struct device *d, const float *x, const float *w, const fl
                          : cb_gpu_inout(g, y, floats(span(n_tok, y_stride, row)));
     from = cb_gpu_in(g, x, floats(span(n_tok, x_stride, row)));
     const struct gpu_arg arg[] = { GPU_P(from),
-                                   GPU_P(cb_gpu_in(g, w, floats(n))),
-                                   GPU_P(cb_gpu_in(g, b, floats(n))),
+                                   GPU_P(cb_gpu_constant(g, w, floats(n))),
+                                   GPU_P(cb_gpu_constant(g, b, floats(n))),
                                    GPU_F(eps),
                                    GPU_I(n),
                                    GPU_I(x_stride),
@@ -208,6 +213,18 @@ void cb_gpu_join(struct device *d, float *out, float *lse, const float *out2, co
 }
 
 /* ---- stored forms ---- */
+
+/* The bank's pages become memory while the device computes, not when it is waited for. A system
+ * that cannot do it does it later. */
+static void populate(void *rows, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t from = ((uintptr_t)rows + page - 1) / page * page;
+    const uintptr_t to = ((uintptr_t)rows + bytes) / page * page;
+
+    if (to > from)
+        (void)madvise((void *)from, to - from, MADV_POPULATE_WRITE);
+}
 
 /* Writes through: to the bank when the queue gets there, to the mirror where it holds the rows. */
 void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, int stride, int hd,
@@ -248,6 +265,8 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
         a->stored = g->emptied;
         cb_gpu_fetch_rows(g, rows, on, bytes);
         g->traffic.kv_out_bytes += bytes;
+        if (bytes >= MUCH)
+            populate(rows, bytes);
     }
     cb_gpu_done(g);
 }

@@ -26,6 +26,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_attention.c \
 	backends/gpu/gpu_boundary.c \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \
+	backends/gpu/gpu_constants.c \
 	backends/gpu/gpu_device.c \
 	backends/gpu/gpu_gemm.c backends/gpu/gpu_gemm.h \
 	backends/gpu/gpu_matmul.c \

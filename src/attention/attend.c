@@ -230,6 +230,16 @@ static int compact(struct attention *a, int l, const struct scores *sc)
     return cb_evict_apply(a->eviction);
 }
 
+/* Does the host read or move rows of a layer once its tokens have attended? */
+static int host_settles(const struct attention *a, int l)
+{
+    const struct store *st = &a->bank->store[l];
+
+    return cb_attend_evicts(a, l) || reader_of(a, l)->settle || cb_context_split_deals(a, l) ||
+           (!a->bank->decoding && cb_attend_forgets(a, l)) || st->kivi ||
+           cb_store_prepack_due(st) > 0 || cb_store_sketch_due(st) > 0;
+}
+
 /* Prepacks whole blocks of the slots that are left, or quantises the oldest; but not while the
  * method waits for the next token's scores to decide what to drop. */
 static int settle(struct attention *a, int l, const struct scores *sc)
@@ -238,7 +248,8 @@ static int settle(struct attention *a, int l, const struct scores *sc)
     const int i = cb_policy_index(a->policy, l);
     int waits;
 
-    TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
+    if (host_settles(a, l))
+        TRY(cb_device_wait(a->dev)); /* it reads the rows that ops have stored */
     TRY(compact(a, l, sc));
     if (reader_of(a, l)->settle)
         TRY(reader_of(a, l)->settle(a, l));

@@ -57,10 +57,15 @@ int cb_store_need_steps(struct store *s, int v)
     return s->step[v] || !has_steps(s, v) ? CB_OK : cb_pages_reserve(step_bytes(s), &s->step[v]);
 }
 
+int cb_store_prepack_due(const struct store *s)
+{
+    return s->prepacker ? (common_rows(s) - s->prepacked) / KV_PREPACK : 0;
+}
+
 int cb_store_prepack(struct store *s)
 {
     struct device *d = s->prepacker;
-    const int n_block = d ? (common_rows(s) - s->prepacked) / KV_PREPACK : 0;
+    const int n_block = cb_store_prepack_due(s);
 
     if (n_block <= 0)
         return CB_OK;

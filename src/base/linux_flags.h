@@ -7,6 +7,9 @@
 #ifndef MAP_NORESERVE
 #define MAP_NORESERVE 0
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE MADV_NORMAL
+#endif
 #ifndef MADV_HUGEPAGE
 #define MADV_HUGEPAGE MADV_NORMAL
 #endif
