@@ -363,6 +363,7 @@ static void finish(struct gpu *g, struct par *par)
     fetch_now(g);
     err = g->driver->finish(g);
     g->emptied++;
+    g->traffic.waits++;
     if (err)
         cb_gpu_fail(g, "wait", err);
     if (par && !err)

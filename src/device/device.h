@@ -257,6 +257,7 @@ struct device_traffic {
     uint64_t kv_ahead_bytes;              /* of those copied there: a layer ahead of need */
     uint64_t gathers, gathered_rows;      /* packed copies of chosen rows, of how many */
     double gather_s;                      /* in which the host packed them */
+    uint64_t waits;                       /* of the host until all that was queued is done */
 };
 
 /* The weights of a layer */

@@ -250,6 +250,45 @@ START_TEST(chosen_after_a_cut)
 }
 END_TEST
 
+/* How often the host has waited until all that was queued is done */
+static uint64_t waits(const struct cb_session *s)
+{
+    struct device_traffic t;
+
+    ck_assert(!cb_device_lock(s->dev));
+    t = cb_device_traffic(s->dev);
+    cb_device_unlock(s->dev);
+    return t.waits;
+}
+
+/* The host reads no rows while all are mirrored and nothing is evicted: it waits for a token's
+ * logits, not for each layer. */
+START_TEST(a_token_waits_once)
+{
+    enum { DEEP = 24, TOKENS = 128, MORE = 4 };
+    const struct cb_session_params p = { .n_ctx = 400, .chunk = 64 };
+    struct tiny tiny = cb_tiny_small("llama");
+    struct cb_model *m;
+    struct cb_session *s;
+    uint64_t was;
+
+    tiny.n_layer = DEEP;
+    m = cb_toy_model_with(&tiny, &(struct cb_model_params){ .device = NAME, .n_threads = 2 });
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    was = waits(s);
+    ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), TOKENS, NULL));
+    ck_assert_uint_le(waits(s) - was, DEEP);
+    ck_assert_ok(cb_session_decode(s, cb_toy_text(m)[TOKENS]));
+    was = waits(s);
+    for (int i = 0; i < MORE; i++)
+        ck_assert_ok(cb_session_decode(s, cb_toy_text(m)[i]));
+    ck_assert_uint_le(waits(s) - was, 4 * MORE);
+    ck_assert_uint_gt(waits(s), was);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* Weights beyond the working set are copied once for each prompt, however many chunks it has, a
  * layer ahead. */
 START_TEST(bytes_of_streamed_weights)
@@ -316,6 +355,7 @@ int main(void)
     tcase_add_loop_test(tc, bytes_of_searched_slots, 0, one ? 1 : 2);
     tcase_add_loop_test(tc, chosen_after_a_cut, 0, one ? 1 : 3);
     tcase_add_test(tc, bytes_of_streamed_weights);
+    tcase_add_test(tc, a_token_waits_once);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
