@@ -29,3 +29,10 @@ bench_policies_LDADD = libcore.la
 bench_random_model_SOURCES = bench/random_model.c
 bench_random_model_LDADD = libcore.la
 EXTRA_DIST += bench/shapes
+
+# The host's own time beside a device: a driver that does nothing
+EXTRA_DIST += bench/idle_cuda.c
+CLEANFILES += bench/idle/libcuda.so.1
+bench/idle/libcuda.so.1: $(srcdir)/bench/idle_cuda.c
+	$(AM_V_GEN)$(MKDIR_P) bench/idle && $(CC) -std=c11 -O2 -Wall -Wextra -fPIC -shared -o $@ \
+		$(srcdir)/bench/idle_cuda.c
