@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* idle_cuda.c - a CUDA driver whose device does nothing: copies and kernels are only counted, so
- * what a prompt or a token takes on it is the host's own time, which perf can attribute. Results are
- * not defined, so policies that choose by them choose anything.
+ * what a prompt or a token takes on it is the host's own time, which perf can attribute. Results
+ * are not defined, so policies that choose by them choose anything.
  *
  *   make bench/idle/libcuda.so.1
  *   LD_LIBRARY_PATH=bench/idle perf record -g ./ctxbank bench -m MODEL -p 4096 -n 0 --device cuda:0

@@ -57,7 +57,7 @@ struct gpu_new_rows {
 /* What the device keeps of operands that seldom change (gpu_constants.c) */
 struct gpu_constants {
     struct gpu_constant *one;
-    int n, last, asked;
+    int n, asked, hint[509];
     uint8_t *on;
     size_t used, bytes;
 };
@@ -198,8 +198,10 @@ void cb_gpu_back(struct gpu *g, void *to, size_t to_stride, const void *from, si
 /* Ends an op: results for the host are there. */
 void cb_gpu_done(struct gpu *g);
 
-/* The same for ops that the CPU does: an address in the host's memory, with what p holds */
+/* The same for ops that the CPU does: an address in the host's memory, with what p holds, or for
+ * what is written whole */
 void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes);
+void *cb_gpu_host_for(struct gpu *g, void *p, size_t bytes);
 /* Copies the host's result to p unless it lies there already, and frees it. */
 void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes);
 

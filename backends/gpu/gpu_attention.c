@@ -45,8 +45,8 @@ static void attend_on_host(struct gpu *g, const struct attn *a)
     float *q = cb_gpu_to_host(g, a->q, floats(q_span(a)));
 
     host.q = q;
-    host.out = cb_gpu_to_host(g, a->out, floats(rows * a->hd));
-    host.lse = cb_gpu_to_host(g, a->lse, floats(rows));
+    host.out = cb_gpu_host_for(g, a->out, floats(rows * a->hd));
+    host.lse = cb_gpu_host_for(g, a->lse, floats(rows));
     if (!g->status) {
         g->host.ops->attention(&g->host, &host, 1);
         for (int h = 0; h < a->n_kv; h++)
@@ -313,7 +313,6 @@ static void add_rest(struct gpu *g, struct call *x)
         cb_gpu_join_parts(g, x->out, x->lse, cb_gpu_in(g, r.out, floats(rows * a->hd)),
                           cb_gpu_in(g, r.lse, floats(rows)), 1, 0, 0, (int)rows, a->hd);
     }
-    cb_gpu_finish(g);
     rest_close(&r);
 }
 

@@ -38,18 +38,25 @@ static uint8_t *place(struct gpu *g, size_t bytes)
     return at;
 }
 
-/* Calls of a token come in the order of the last token's. */
+/* Where the last constant with such an address was found */
+static int *hint_of(struct gpu_constants *c, const void *p)
+{
+    enum { HINTS = sizeof c->hint / sizeof *c->hint };
+    return &c->hint[((uintptr_t)p / 64) % HINTS];
+}
+
 static struct gpu_constant *find(struct gpu *g, const void *p)
 {
     struct gpu_constants *c = &g->constants;
+    int *hint = hint_of(c, p);
 
-    for (int i = 0; i < c->n; i++) {
-        const int at = (c->last + 1 + i) % c->n;
-        if (c->one[at].p == p) {
-            c->last = at;
-            return &c->one[at];
+    if (*hint < c->n && c->one[*hint].p == p)
+        return &c->one[*hint];
+    for (int i = 0; i < c->n; i++)
+        if (c->one[i].p == p) {
+            *hint = i;
+            return &c->one[i];
         }
-    }
     return NULL;
 }
 
@@ -66,7 +73,7 @@ static struct gpu_constant *add(struct gpu *g, const void *p, size_t bytes)
         free(one.was);
         return NULL;
     }
-    c->last = c->n;
+    *hint_of(c, p) = c->n;
     c->one[c->n] = one;
     return &c->one[c->n++];
 }

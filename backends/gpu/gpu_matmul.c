@@ -274,7 +274,9 @@ static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x,
     const struct gpu_weight *cw = mm->w->packed;
     const size_t x_bytes = (size_t)mm->w->n_in * (size_t)n_tok * sizeof(float);
     float *hx = cb_gpu_to_host(g, x, x_bytes);
-    float *hy = cb_gpu_to_host(g, mm->y, out_bytes(mm, n_tok));
+    float *hy = mm->add || (n_tok > 1 && mm->y_stride > mm->w->n_out)
+                    ? cb_gpu_to_host(g, mm->y, out_bytes(mm, n_tok))
+                    : cb_gpu_host_for(g, mm->y, out_bytes(mm, n_tok));
     const size_t bias_bytes = (size_t)mm->w->n_out * sizeof(float);
     float *bias = cb_gpu_to_host(g, mm->bias, bias_bytes);
     const struct mm host = { &cw->host, bias, hy, mm->y_stride, mm->add, mm->bits };

@@ -625,25 +625,38 @@ void *cb_gpu_to_host(struct gpu *g, const void *p, size_t bytes)
 {
     void *host;
 
-    if (!p || !cb_gpu_is_on(g, p)) {
+    if (p && !cb_gpu_is_on(g, p))
         cb_gpu_finish(g);
-        return (void *)(uintptr_t)p;
+    host = cb_gpu_host_for(g, (void *)(uintptr_t)p, bytes);
+    if (host && host != p) {
+        cb_gpu_fetch(g, host, p, bytes);
+        cb_gpu_finish(g);
     }
-    host = cb_alloc_aligned(bytes, 1);
-    if (!host) {
+    return host;
+}
+
+void *cb_gpu_host_for(struct gpu *g, void *p, size_t bytes)
+{
+    void *host = p && cb_gpu_is_on(g, p) ? cb_alloc_aligned(bytes, 1) : p;
+
+    if (p && !host)
         cb_gpu_fail_memory(g, "copy");
-        return NULL;
-    }
-    cb_gpu_fetch(g, host, p, bytes);
-    cb_gpu_finish(g);
     return host;
 }
 
 void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes)
 {
+    const struct gpu_stage *s = g->stage;
+    const size_t room = s ? s->bytes - s->used - s->scratch : 0;
+    void *beside = NULL;
+
     if (p == host)
         return;
-    if (host && bytes) {
+    if (host && bytes && bytes < DIRECT && bytes + GPU_ALIGN <= room &&
+        cb_gpu_room_beside(g, bytes, &beside)) {
+        memcpy(beside, host, bytes); /* nobody needs to wait for the copy */
+        cb_gpu_send(g, p, beside, bytes);
+    } else if (host && bytes) {
         cb_gpu_send(g, p, host, bytes);
         cb_gpu_finish(g);
     }

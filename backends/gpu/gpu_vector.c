@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_vector.c - the small ops of an accelerator: norms, rotation, gates, joins, stored forms,
  * searches. */
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -348,17 +349,17 @@ void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_he
     cb_gpu_done(g);
 }
 
+/* The CPU's: who asks has the numbers, and a group alone would go through them bit by bit. */
 void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
     struct gpu *g = cb_gpu_of(d);
-    static const size_t one[3] = { 1, 1, 1 };
-    void *to;
+    const int on = cb_gpu_is_on(g, x);
+    const float *from = on ? cb_gpu_to_host(g, x, floats(n)) : x;
+    int32_t *to = cb_gpu_host_for(g, idx, (size_t)k * sizeof *idx);
 
-    if (k < 1)
-        return;
-    to = cb_gpu_out(g, idx, (size_t)k * sizeof *idx);
-    const struct gpu_arg arg[] = { GPU_P(cb_gpu_in(g, x, floats(n))), GPU_I(n), GPU_I(k),
-                                   GPU_P(to) };
-    cb_gpu_run(g, select_program(g), "topk", one, SELECT_ITEMS, arg, 4, NULL);
-    cb_gpu_done(g);
+    if (k > 0 && !g->status)
+        g->host.ops->topk(&g->host, from, n, k, to);
+    cb_gpu_from_host(g, idx, to, (size_t)k * sizeof *idx);
+    if (on)
+        free((void *)(uintptr_t)from);
 }

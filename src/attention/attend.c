@@ -68,9 +68,12 @@ static int evict_outside_window(struct attention *a, int l, int at_end)
     if (!a->bank->decoding)
         return a->plan[l].window ? CB_OK
                                  : keep_last(a, st, cb_attend_left(st->n[0], window - 1, at_end));
-    for (int h = 0; h < st->n_kv; h++)
+    for (int h = 0; h < st->n_kv; h++) {
+        if (st->n[h] >= window)
+            TRY(cb_device_wait(a->dev)); /* the host moves rows */
         while (st->n[h] >= window)
             TRY(cb_store_drop(st, h, 0));
+    }
     return CB_OK;
 }
 

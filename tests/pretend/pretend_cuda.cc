@@ -174,7 +174,6 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, scatter),
     ONE("select", select_, head_lse),
     ONE("select", select_, best_head),
-    ONE("select", select_, topk),
     ONE("select", select_, nearest),
     ONE("search", search, sketch_strips),
     ONE("search", search, sketch_scan),

@@ -40,55 +40,6 @@ KERNEL void best_head(GLOBAL const float *logit, int stride, int n_head, int nor
     best[j] = most;
 }
 
-/* An unsigned integer with the order of the floats; -0 and 0 are equal. */
-FUNCTION uint order_key(float x)
-{
-    const uint u = AS_UINT(x + 0.0f);
-
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
-/* The k-th largest key is the largest one that k entries reach, found bit by bit; then each item
- * writes what its stretch of entries has of it. One group. */
-KERNEL void topk(GLOBAL const float *x, int n, int k, GLOBAL int *idx)
-{
-    LOCAL int part[2][ITEMS_A_GROUP], above_[ITEMS_A_GROUP], same_[ITEMS_A_GROUP];
-    const int item = ITEM(), a_stretch = (n + ITEMS_A_GROUP - 1) / ITEMS_A_GROUP;
-    const int from = item * a_stretch < n ? item * a_stretch : n;
-    const int to = from + a_stretch < n ? from + a_stretch : n;
-    uint kth = 0;
-    int above = 0, same = 0, n_same, at = 0, sames = 0;
-
-    for (int bit = 31; bit >= 0; bit--) {
-        const uint least = kth | 1u << bit;
-        int count = 0;
-        for (int i = from; i < to; i++)
-            count += order_key(x[i]) >= least;
-        if (group_count(count, part[bit & 1], ITEMS_A_GROUP) >= k)
-            kth = least;
-    }
-    for (int i = from; i < to; i++) {
-        above += order_key(x[i]) > kth;
-        same += order_key(x[i]) == kth;
-    }
-    above_[item] = above;
-    same_[item] = same;
-    BARRIER();
-    n_same = k;
-    for (int i = 0; i < ITEMS_A_GROUP; i++)
-        n_same -= above_[i];
-    for (int i = 0; i < item; i++) {
-        at += above_[i];
-        sames += same_[i];
-    }
-    at += sames < n_same ? sames : n_same;
-    for (int i = from; i < to; i++) {
-        const uint key = order_key(x[i]);
-        if (key > kth || (key == kth && sames++ < n_same))
-            idx[at++] = i;
-    }
-}
-
 /* Row GROUP(0) of x: the row of y with the largest dot product, the lower index of equals */
 KERNEL void nearest(GLOBAL const float *x, GLOBAL const float *y, int m, int hd, GLOBAL int *idx,
                     GLOBAL float *dot_)
