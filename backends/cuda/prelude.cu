@@ -124,44 +124,38 @@ FUNCTION float high_half(uint word)
     return low_half(word >> 16);
 }
 
+FUNCTION __half2 halves_in(uint word)
+{
+    __half2 x;
+
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+
+FUNCTION uint word_of(__half2 x)
+{
+    uint word;
+
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
 /* Both halves of a word less those of another */
 FUNCTION uint sub_halves(uint a, uint b)
 {
-    __half2 x, y;
-    uint d;
-
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x = __hsub2(x, y);
-    memcpy(&d, &x, sizeof d);
-    return d;
+    return word_of(__hsub2(halves_in(a), halves_in(b)));
 }
 
 /* Both products */
 FUNCTION uint mul_halves(uint a, uint b)
 {
-    __half2 x, y;
-    uint d;
-
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    x = __hmul2(x, y);
-    memcpy(&d, &x, sizeof d);
-    return d;
+    return word_of(__hmul2(halves_in(a), halves_in(b)));
 }
 
 /* a b + c, both rounded once */
 FUNCTION uint mul_add_halves(uint a, uint b, uint c)
 {
-    __half2 x, y, z;
-    uint d;
-
-    memcpy(&x, &a, sizeof x);
-    memcpy(&y, &b, sizeof y);
-    memcpy(&z, &c, sizeof z);
-    x = __hfma2(x, y, z);
-    memcpy(&d, &x, sizeof d);
-    return d;
+    return word_of(__hfma2(halves_in(a), halves_in(b), halves_in(c)));
 }
 
 /* Bytes of two words: those of x have the numbers 0..3, those of y 4..7. Four bits of `which` say
@@ -169,11 +163,6 @@ FUNCTION uint mul_add_halves(uint a, uint b, uint c)
 FUNCTION uint pick_bytes(uint x, uint y, uint which)
 {
     return __byte_perm(x, y, which);
-}
-
-FUNCTION uint load_word(bytes_t p)
-{
-    return *(const uint *)p;
 }
 
 /* Numbers up to `most`, divided by this power of two, are less than 512: none overflows as a half,

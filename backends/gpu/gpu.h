@@ -181,6 +181,12 @@ void cb_gpu_meet_ahead(struct gpu *g);  /* what is queued from here on finds wha
 void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes);
 void *cb_gpu_out(struct gpu *g, void *p, size_t bytes);   /* written whole */
 void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes); /* read or written in part */
+/* Bytes that the stage has left as it is */
+static inline size_t cb_gpu_stage_room(const struct gpu *g)
+{
+    const struct gpu_stage *s = g->stage;
+    return s ? s->bytes - s->used - s->scratch : 0;
+}
 int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so many bytes does */
 void cb_gpu_stage_reserve(struct gpu *g,
                           size_t bytes);            /* operands of so many bytes will not move */

@@ -60,8 +60,8 @@ static size_t slab_rows(const struct gpu *g, const struct weight *w)
     return least(whole, parts(parts(n_out, parts(n_out, whole)), TILE) * TILE);
 }
 
-/* Products that fill the device by themselves, or both do not, so that what is left of it at the
- * end is left once. */
+/* How many of n products share a launch: each of them fills the device, or none does. Their last
+ * groups then leave a part of the device idle once, not once for each product. */
 int cb_gpu_gemm_at_once(const struct gpu *g, const struct mm *mm, int n, int n_tok)
 {
     const struct weight *w = mm->w;

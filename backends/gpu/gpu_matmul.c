@@ -114,12 +114,17 @@ static void make_halves(struct gpu *g, const struct gpu_weight *cw, struct opera
     cb_gpu_run(g, cw->program, "halves", groups, HALVES_ITEMS, arg, 4, NULL);
 }
 
+/* 1: the product writes all of y's bytes and reads none. */
+static int is_whole(const struct mm *mm, int n_tok)
+{
+    return !mm->add && (n_tok == 1 || mm->y_stride == mm->w->n_out);
+}
+
 static float *result_on(struct gpu *g, const struct mm *mm, int n_tok)
 {
-    const int whole = !mm->add && (n_tok == 1 || mm->y_stride == mm->w->n_out);
-
-    return whole ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
-                 : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
+    return is_whole(mm, n_tok)
+               ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
+               : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
 }
 
 static const float *bias_on(struct gpu *g, const struct mm *mm)
@@ -274,9 +279,8 @@ static void multiply_on_host(struct gpu *g, const struct mm *mm, const float *x,
     const struct gpu_weight *cw = mm->w->packed;
     const size_t x_bytes = (size_t)mm->w->n_in * (size_t)n_tok * sizeof(float);
     float *hx = cb_gpu_to_host(g, x, x_bytes);
-    float *hy = mm->add || (n_tok > 1 && mm->y_stride > mm->w->n_out)
-                    ? cb_gpu_to_host(g, mm->y, out_bytes(mm, n_tok))
-                    : cb_gpu_host_for(g, mm->y, out_bytes(mm, n_tok));
+    float *hy = is_whole(mm, n_tok) ? cb_gpu_host_for(g, mm->y, out_bytes(mm, n_tok))
+                                    : cb_gpu_to_host(g, mm->y, out_bytes(mm, n_tok));
     const size_t bias_bytes = (size_t)mm->w->n_out * sizeof(float);
     float *bias = cb_gpu_to_host(g, mm->bias, bias_bytes);
     const struct mm host = { &cw->host, bias, hy, mm->y_stride, mm->add, mm->bits };

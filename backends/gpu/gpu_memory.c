@@ -430,7 +430,7 @@ static struct gpu_stage *stage_for(struct gpu *g, size_t bytes)
 {
     struct gpu_stage *s = g->stage;
 
-    if (!s || s->used + s->scratch + bytes > s->bytes) {
+    if (!s || bytes > cb_gpu_stage_room(g)) {
         const size_t share = (size_t)cb_gpu_operand_share(g);
         size_t want = s ? 2 * s->bytes : first_stage(g);
         want = want > share ? share : want;
@@ -475,9 +475,7 @@ void *cb_gpu_scratch(struct gpu *g, size_t bytes)
  * wait for the smaller one to go. */
 int cb_gpu_stage_fits(const struct gpu *g, size_t bytes)
 {
-    const struct gpu_stage *s = g->stage;
-
-    return (s && s->used + s->scratch + bytes + GPU_ALIGN <= s->bytes) ||
+    return bytes + GPU_ALIGN <= cb_gpu_stage_room(g) ||
            bytes + GPU_ALIGN <= cb_gpu_room(g) + g->slab.bytes;
 }
 
@@ -646,13 +644,11 @@ void *cb_gpu_host_for(struct gpu *g, void *p, size_t bytes)
 
 void cb_gpu_from_host(struct gpu *g, void *p, void *host, size_t bytes)
 {
-    const struct gpu_stage *s = g->stage;
-    const size_t room = s ? s->bytes - s->used - s->scratch : 0;
     void *beside = NULL;
 
     if (p == host)
         return;
-    if (host && bytes && bytes < DIRECT && bytes + GPU_ALIGN <= room &&
+    if (host && bytes && bytes < DIRECT && bytes + GPU_ALIGN <= cb_gpu_stage_room(g) &&
         cb_gpu_room_beside(g, bytes, &beside)) {
         memcpy(beside, host, bytes); /* nobody needs to wait for the copy */
         cb_gpu_send(g, p, beside, bytes);

@@ -8,8 +8,7 @@ enum { LEAST = 64, CALLS = 16 }; /* rows of a table; calls of a chunk that it ha
 /* Rows of a new table for calls of n rows; a chunk's takes a quarter of the stage at most. */
 static int table_rows(const struct gpu *g, int n)
 {
-    const struct gpu_stage *s = g->stage;
-    const size_t room = s ? (s->bytes - s->used) / 4 / sizeof *g->new_rows.host : 0;
+    const size_t room = cb_gpu_stage_room(g) / 4 / sizeof *g->new_rows.host;
     const size_t most = (size_t)CALLS * (size_t)n;
 
     return n == 1 ? LEAST : (int)(room < most ? room : most);

@@ -6,12 +6,15 @@
 
 enum { PAD = 8 * 8 + 2 }; /* blocks of 32 numbers that kernels may read after the last token */
 
+static size_t bytes_of(int n, int n_tok)
+{
+    return ((size_t)n * (size_t)n_tok + 32 * PAD) * sizeof(float);
+}
+
 static int place(struct gpu *g, const float *x, int n, int n_tok, struct gpu_split *s)
 {
-    const size_t all = (size_t)n * (size_t)n_tok;
-
     *s = (struct gpu_split){ .x = x, .n = n, .n_tok = n_tok };
-    s->to = cb_gpu_room_for(g, (all + 32 * PAD) * sizeof(float));
+    s->to = cb_gpu_room_for(g, bytes_of(n, n_tok));
     s->scale = cb_gpu_room_for(g, (size_t)n_tok * sizeof(float));
     return s->to && s->scale && !g->status;
 }
@@ -43,11 +46,9 @@ int cb_gpu_split(struct gpu *g, const float *x, int n, int n_tok, struct gpu_spl
 
 int cb_gpu_split_beside(struct gpu *g, const float *x, int n, int n_tok, struct gpu_split *out)
 {
-    const size_t bytes = ((size_t)n * (size_t)n_tok + 32 * PAD) * sizeof(float);
-
     *out = (struct gpu_split){ 0 };
-    if (g->status || !g->splits || n_tok > SPLIT_MOST_TOK || !cb_gpu_stage_fits(g, bytes + 1024) ||
-        !place(g, x, n, n_tok, out))
+    if (g->status || !g->splits || n_tok > SPLIT_MOST_TOK ||
+        !cb_gpu_stage_fits(g, bytes_of(n, n_tok) + 1024) || !place(g, x, n, n_tok, out))
         return 0;
     g->split = *out;
     return 1;

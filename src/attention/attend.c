@@ -58,6 +58,7 @@ static int evict_outside_window(struct attention *a, int l, int at_end)
 {
     struct store *st = &a->bank->store[l];
     const int window = cb_attend_forgets(a, l);
+    int full = 0;
 
     if (!window || cb_attend_chunk(a, l) || a->repeated.to || !st->any_order ||
         (a->model->layer[l].lends && !a->bank->decoding && !at_end) ||
@@ -68,12 +69,13 @@ static int evict_outside_window(struct attention *a, int l, int at_end)
     if (!a->bank->decoding)
         return a->plan[l].window ? CB_OK
                                  : keep_last(a, st, cb_attend_left(st->n[0], window - 1, at_end));
-    for (int h = 0; h < st->n_kv; h++) {
-        if (st->n[h] >= window)
-            TRY(cb_device_wait(a->dev)); /* the host moves rows */
+    for (int h = 0; h < st->n_kv; h++)
+        full |= st->n[h] >= window;
+    if (full)
+        TRY(cb_device_wait(a->dev)); /* the host moves rows */
+    for (int h = 0; h < st->n_kv; h++)
         while (st->n[h] >= window)
             TRY(cb_store_drop(st, h, 0));
-    }
     return CB_OK;
 }
 
