@@ -14,6 +14,8 @@ check_programs = \
 	tests/unit/check_continuation \
 	tests/ops/check_attn \
 	tests/unit/check_saved_bank \
+	tests/unit/check_damaged_bank \
+	tests/unit/check_bank_in_use \
 	tests/unit/check_bank_faults \
 	tests/ops/check_blocks \
 	tests/ops/check_sketch \
@@ -35,6 +37,8 @@ check_programs = \
 	tests/methods/check_compose \
 	tests/unit/check_api \
 	tests/unit/check_calibrate \
+	tests/unit/check_coverage \
+	tests/unit/check_trials \
 	tests/unit/check_presets \
 	tests/unit/check_codecs \
 	tests/unit/check_conversation \
@@ -361,10 +365,18 @@ tests_unit_check_api_LDFLAGS = $(check_ldflags)
 tests_unit_check_presets_SOURCES = tests/unit/check_presets.c
 tests_unit_check_presets_CFLAGS = $(check_cflags)
 tests_unit_check_presets_LDFLAGS = $(check_ldflags)
-tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c
+tests_unit_check_calibrate_SOURCES = tests/unit/check_calibrate.c tests/unit/calibrated.h
 tests_unit_check_calibrate_CFLAGS = $(check_cflags)
 tests_unit_check_calibrate_LDFLAGS = $(check_ldflags)
 tests_unit_check_calibrate_LDADD = libeval.la $(check_ldadd)
+tests_unit_check_coverage_SOURCES = tests/unit/check_coverage.c tests/unit/calibrated.h
+tests_unit_check_coverage_CFLAGS = $(check_cflags)
+tests_unit_check_coverage_LDFLAGS = $(check_ldflags)
+tests_unit_check_coverage_LDADD = libeval.la $(check_ldadd)
+tests_unit_check_trials_SOURCES = tests/unit/check_trials.c tests/unit/calibrated.h
+tests_unit_check_trials_CFLAGS = $(check_cflags)
+tests_unit_check_trials_LDFLAGS = $(check_ldflags)
+tests_unit_check_trials_LDADD = libeval.la $(check_ldadd)
 
 tests_unit_check_grammar_SOURCES = tests/unit/check_grammar.c tests/unit/repeated.h
 tests_unit_check_grammar_CFLAGS = $(check_cflags)
@@ -479,9 +491,15 @@ tests_unit_check_bank_faults_SOURCES = tests/unit/check_bank_faults.c tests/unit
 tests_unit_check_bank_faults_CFLAGS = $(check_cflags)
 tests_unit_check_bank_faults_LDFLAGS = $(faults_ldflags)
 
-tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c
+tests_unit_check_saved_bank_SOURCES = tests/unit/check_saved_bank.c tests/unit/saved.h
 tests_unit_check_saved_bank_CFLAGS = $(check_cflags)
 tests_unit_check_saved_bank_LDFLAGS = $(check_ldflags)
+tests_unit_check_damaged_bank_SOURCES = tests/unit/check_damaged_bank.c tests/unit/saved.h
+tests_unit_check_damaged_bank_CFLAGS = $(check_cflags)
+tests_unit_check_damaged_bank_LDFLAGS = $(check_ldflags)
+tests_unit_check_bank_in_use_SOURCES = tests/unit/check_bank_in_use.c tests/unit/saved.h
+tests_unit_check_bank_in_use_CFLAGS = $(check_cflags)
+tests_unit_check_bank_in_use_LDFLAGS = $(check_ldflags)
 
 tests_unit_check_gguf_SOURCES = tests/unit/check_gguf.c
 tests_unit_check_gguf_CFLAGS = $(check_cflags)
