@@ -991,7 +991,9 @@ EXTRA_DIST += \
 	tests/vectors/make_selection.py
 
 # Scripts: they count their own checks and end with "N passed, N failed".
+# check-serve first: it waits for a minute
 dist_check_SCRIPTS = \
+	tests/cli/check-serve \
 	tests/cli/check-auto \
 	tests/cli/check-agents \
 	tests/cli/check-assistant \
@@ -1010,7 +1012,6 @@ dist_check_SCRIPTS = \
 	tests/cli/check-page \
 	tests/cli/check-python \
 	tests/cli/check-recording \
-	tests/cli/check-serve \
 	tests/cli/check-trouble \
 	tests/cli/check-upgrade \
 	tests/faults/check-plants \
