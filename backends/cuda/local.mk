@@ -37,6 +37,8 @@ cuda_words = $(cuda_prelude) $(srcdir)/backends/cuda/mma_sync.cuh $(cuda_kernels
 cuda_attention = $(cuda_words) $(cuda_kernels)/attention.cl $(cuda_kernels)/prompt.cl \
 	$(cuda_kernels)/prompt_rows.cl \
 	$(cuda_kernels)/attend_few.cl $(cuda_kernels)/attend_few_q8.cl
+cuda_matmul = $(cuda_words) $(cuda_kernels)/matmul.cl $(cuda_kernels)/codes.cl \
+	$(cuda_kernels)/as_halves.cl $(cuda_kernels)/few_codes.cl
 cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
 	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -I$(srcdir)/backends/cuda -include $(cuda_prelude) \
 	-include $(cuda_kernels)/group.cl -include $(cuda_kernels)/split.cl -o $@
@@ -50,7 +52,7 @@ backends/cuda/attention_512.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
 backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
 	$(cuda_compile) $(cuda_kernels)/gemm.cl
-backends/cuda/matmul.fatbin: $(cuda_words) $(cuda_kernels)/matmul.cl
+backends/cuda/matmul.fatbin: $(cuda_matmul)
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
 backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl
 	$(cuda_compile) $(cuda_kernels)/peak.cl

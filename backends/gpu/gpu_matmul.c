@@ -87,7 +87,7 @@ static size_t out_bytes(const struct mm *mm, int n_tok)
 /* What products of a call multiply by, on the device */
 struct operand {
     const float *x;     /* [n_tok][n_in]; NULL: it is not there yet */
-    const void *half;   /* the same as halves (matmul.cl); NULL: not yet */
+    const void *half;   /* the same as halves (as_halves.cl); NULL: not yet */
     const float *scale; /* [n_tok] of these */
     struct gpu_split split; /* the same as sums of two halves */
 };
@@ -206,7 +206,7 @@ static int at_once(struct gpu *g, const struct mm *mm, int n, int n_tok)
     return k;
 }
 
-/* How a weight's type is multiplied (CODES in matmul.cl): blocks of 32 elements that a warp
+/* How a weight's type is multiplied (CODES in few_codes.cl): blocks of 32 elements that a warp
  * multiplies at a time, of long rows as many as have room */
 struct form {
     const char *few, *many;

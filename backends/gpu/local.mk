@@ -2,7 +2,12 @@
 # they share.
 gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/split.cl
 # of texts, where they include it
-gpu_parts = backends/gpu/kernels/attend_few.cl backends/gpu/kernels/attend_few_q8.cl \
+gpu_parts = \
+	backends/gpu/kernels/as_halves.cl \
+	backends/gpu/kernels/attend_few.cl \
+	backends/gpu/kernels/attend_few_q8.cl \
+	backends/gpu/kernels/codes.cl \
+	backends/gpu/kernels/few_codes.cl \
 	backends/gpu/kernels/prompt.cl \
 	backends/gpu/kernels/prompt_rows.cl
 gpu_kernels = \

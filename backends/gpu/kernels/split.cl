@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* split.cl - a token's numbers as sums of two halves, which the products of decoded tokens read
- * (codes_* in matmul.cl). A share is a quarter of 32 numbers: four of each 16. Rows lie at
+ * (codes_* in codes.cl). A share is a quarter of 32 numbers: four of each 16. Rows lie at
  * multiples of 16 bytes and have a multiple of 32 numbers. */
 
 #ifdef HAS_MMA
