@@ -233,6 +233,42 @@ START_TEST(topk)
 }
 END_TEST
 
+/* Of many, where a sample tells where to look: most are -inf, as a selector's scores are; all are
+ * alike; the sampled places hold the largest, or none of them; NaN */
+START_TEST(topk_of_many)
+{
+    enum { MANY = 60000, CASES = 12 };
+
+    for (int threads = 1; threads < 4 && open_isa(_i, threads); threads++) {
+        ck_assert(dev->ops->reserve(dev, 8, MAX_IN, MAX_IN, MAX_HEAD, MAX_HD, MANY) >= 0);
+        for (int c = 0; c < CASES; c++) {
+            const int n = 8192 + below(MANY - 8192), k = c < 9 ? 1 + below(3000) : n / (c - 8);
+            const int every = n / 2048;
+            float *x = floats(n);
+            int32_t *a = ints(k), *b = ints(k);
+            for (int i = 0; i < n; i++) {
+                if (c % 6 == 1 && i % 50)
+                    x[i] = -INFINITY;
+                if (c % 6 == 2)
+                    x[i] = (float)below(2) * (i % 3 ? 1.0f : -1.0f); /* ties, -0 */
+                if (c % 6 == 3 && !(i % every))
+                    x[i] += 2;
+                if (c % 6 == 4 && !(i % every))
+                    x[i] = -INFINITY;
+                if (c % 6 == 5 && !below(9))
+                    x[i] = below(2) ? NAN : -NAN;
+            }
+            dev->ops->topk(dev, x, n, k, a);
+            ref->ops->topk(ref, x, n, k, b);
+            ck_assert_mem_eq(a, b, k * sizeof *a);
+            free(x), free(a), free(b);
+        }
+        cb_device_close(dev);
+        dev = NULL;
+    }
+}
+END_TEST
+
 START_TEST(nearest)
 {
     if (!open_isa(_i, 3))
@@ -282,6 +318,7 @@ int main(void)
     tcase_add_loop_test(tc, best_head, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, head_lse, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, topk, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, topk_of_many, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, nearest, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);

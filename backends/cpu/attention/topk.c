@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* topk.c - selection of stored tokens: each token's largest logit over the heads, and the k largest
  * of n floats in O(n). The key of the k-th largest is found by counting, first on its upper 11
- * bits, then among the keys that share them. */
+ * bits, then among the keys that share them. Among many floats a sample tells a floor that more
+ * than k reach; all threads look for these, and the others are not counted. */
 #include <math.h>
 #include <string.h>
 
+#include "base/ints.h"
 #include "cpu/kern.h"
 #include "cpu/vector/kern_vec.h"
 
-enum { BITS = 11, BUCKETS = 1 << BITS, PIECE = 2048 /* entries an item */ };
+enum {
+    BITS = 11,
+    BUCKETS = 1 << BITS,
+    PIECE = 2048,  /* entries an item */
+    LEAST = 8192,  /* entries that are worth a sample */
+    SAMPLE = 2048, /* entries of a sample, or up to twice as many */
+    PIECES = 64,   /* of a search by a floor, at most */
+};
 
 /* ---- the best head ---- */
 
@@ -76,6 +85,15 @@ static inline uint32_t order_key(float x)
     return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
 }
 
+static float float_of(uint32_t key)
+{
+    const uint32_t u = key >> 31 ? key ^ 0x80000000u : ~key;
+    float x;
+
+    memcpy(&x, &u, sizeof x);
+    return x;
+}
+
 /* The bucket of the k-th largest, counted from the top; *k becomes its rank within the bucket. */
 static uint32_t bucket_of(const uint32_t *count, int *k)
 {
@@ -139,6 +157,108 @@ static uint32_t kth_key(const struct cand *c, int m, uint32_t top, int k, int *n
     return top << 21 | mid << 10 | low;
 }
 
+/* The key of the k-th largest of m candidates */
+static uint32_t kth_of(const struct cand *c, int m, int k, int *n_equal)
+{
+    uint32_t count[BUCKETS] = { 0 }, top;
+
+    for (int i = 0; i < m; i++)
+        count[c[i].key >> 21]++;
+    top = bucket_of(count, &k);
+    return kth_key(c, m, top, k, n_equal);
+}
+
+/* The candidates above a key, and the first n_equal that have it: k of them */
+static void put(const struct cand *c, uint32_t kth, int n_equal, int k, int32_t *idx)
+{
+    for (int out = 0; out < k; c++) {
+        const int equal = (c->key == kth) & (n_equal > 0);
+        idx[out] = c->i;
+        out += (c->key > kth) | equal;
+        n_equal -= equal;
+    }
+}
+
+static void topk_of_all(const float *x, int n, int k, struct cand *c, int32_t *idx)
+{
+    uint32_t count[BUCKETS], top, kth;
+    int rank = k, n_equal, m;
+
+    count_tops(x, n, count);
+    top = bucket_of(count, &rank);
+    m = candidates(x, n, top, c);
+    kth = kth_key(c, m, top, rank, &n_equal);
+    put(c, kth, n_equal, k, idx);
+}
+
+/* ---- among many, by a floor ---- */
+
+struct search {
+    const struct kern_vec *k;
+    const float *x;
+    float floor;
+    int n, piece; /* entries, and those of a piece */
+    int32_t *at;  /* [n] those that reach the floor, of each piece from its beginning on */
+    int found[PIECES];
+};
+
+static void search_piece(void *ctx, int i, int thread)
+{
+    struct search *y = ctx;
+    const int from = i * y->piece, n = min_int(y->n - from, y->piece);
+
+    (void)thread;
+    y->found[i] = y->k->at_least(y->x + from, n, y->floor, from, y->at + from);
+}
+
+/* An entry that some more than k of x[n] are expected to reach */
+static float floor_of(const float *x, int n, int k, struct cand *c)
+{
+    const int every = n / SAMPLE, m = (n - 1) / every + 1;
+    const double share = (double)k * m / n;
+    const int rank = (int)(share + 4 * sqrt(share)) + 8; /* 4 deviations and more */
+    int n_equal;
+
+    if (rank > m)
+        return -INFINITY;
+    for (int i = 0; i < m; i++)
+        c[i].key = order_key(x[i * every]);
+    return float_of(kth_of(c, m, rank, &n_equal));
+}
+
+/* 0: the floor was not good, and idx is arbitrary. NaN may lie above all and below all: the k-th
+ * largest tells whether an entry below the floor is among the k. */
+static int topk_by_floor(struct device *d, const float *x, int n, int k, struct cand *c,
+                         int32_t *idx)
+{
+    struct search y = { .k = cb_cpu_vec(d),
+                        .x = x,
+                        .floor = floor_of(x, n, k, c),
+                        .n = n,
+                        .piece = max_int(PIECE, (n - 1) / PIECES + 1),
+                        .at = (int32_t *)(void *)c + n }; /* after n / 2 candidates */
+    const int pieces = (n - 1) / y.piece + 1;
+    int m = 0, n_equal;
+    uint32_t kth;
+
+    cb_par_for(d->par, pieces, search_piece, &y);
+    for (int i = 0; i < pieces; i++)
+        m += y.found[i];
+    if (m < k || m > n / 2)
+        return 0;
+    m = 0;
+    for (int i = 0; i < pieces; i++)
+        for (int j = 0; j < y.found[i]; j++, m++) {
+            const int at = y.at[i * y.piece + j];
+            c[m] = (struct cand){ order_key(x[at]), at };
+        }
+    kth = kth_of(c, m, k, &n_equal);
+    if (kth < order_key(y.floor))
+        return 0;
+    put(c, kth, n_equal, k, idx);
+    return 1;
+}
+
 size_t cb_cpu_topk_scratch(int n_ctx, int n_head)
 {
     return ((size_t)n_ctx + 1) * sizeof(struct cand) + (size_t)n_head * sizeof(float);
@@ -148,19 +268,8 @@ size_t cb_cpu_topk_scratch(int n_ctx, int n_head)
 void cb_cpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {
     struct cand *c = cb_par_scratch(d->par, 0);
-    uint32_t count[BUCKETS], top, kth;
-    int rank = k, n_equal, m, out = 0;
 
-    if (k <= 0)
+    if (k <= 0 || (n >= LEAST && k <= n / 8 && topk_by_floor(d, x, n, k, c, idx)))
         return;
-    count_tops(x, n, count);
-    top = bucket_of(count, &rank);
-    m = candidates(x, n, top, c);
-    kth = kth_key(c, m, top, rank, &n_equal);
-    for (int i = 0; i < m && out < k; i++) {
-        const int equal = (c[i].key == kth) & (n_equal > 0);
-        idx[out] = c[i].i;
-        out += (c[i].key > kth) | equal;
-        n_equal -= equal;
-    }
+    topk_of_all(x, n, k, c, idx);
 }

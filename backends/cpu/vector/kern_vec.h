@@ -211,6 +211,8 @@ struct kern_vec {
     void (*decode)(enum kv_type t, const void *row, int hd, float *y);
     /* what no key within a page's bounds (device/sketch.h) exceeds in a product with q[hd] */
     float (*bound)(const void *bounds, const float *q, int hd);
+    /* from + j for each of x[n] that is not below the floor -> idx; returns how many */
+    int (*at_least)(const float *x, int n, float floor, int from, int32_t *idx);
     const struct kern_attn *attn;
     const struct kern_kivi *kivi;
     const struct kern_sketch *sketch;

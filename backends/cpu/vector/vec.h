@@ -11,6 +11,7 @@
  *   v_round                             to the nearest whole number, for |x| < 2^22
  *   v_ldexp(x, n)                       x * 2^n for whole n in [-126, 127]
  *   v_keep_ge(x, lim, y)                y where x >= lim, else 0
+ *   v_not_below(x, lim)                 a bit for each lane, 0 where x < lim
  *   v_swap                              lanes 1 0 3 2 ...
  *   v_hsum v_hmax                       a tree over the lanes
  *   v_f16                               one stored half -> float

@@ -96,6 +96,11 @@ VEC_INLINE vf v_keep_ge(vf x, vf lim, vf y)
     return _mm256_and_ps(_mm256_cmp_ps(x, lim, _CMP_GE_OQ), y);
 }
 
+VEC_INLINE unsigned v_not_below(vf x, vf lim)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, lim, _CMP_NLT_UQ));
+}
+
 VEC_INLINE vf v_swap(vf a)
 {
     return _mm256_permute_ps(a, 0xb1);

@@ -89,6 +89,11 @@ VEC_INLINE vf v_keep_ge(vf x, vf lim, vf y)
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, lim, _CMP_GE_OQ), y);
 }
 
+VEC_INLINE unsigned v_not_below(vf x, vf lim)
+{
+    return _mm512_cmp_ps_mask(x, lim, _CMP_NLT_UQ);
+}
+
 VEC_INLINE vf v_swap(vf a)
 {
     return _mm512_permute_ps(a, 0xb1);

@@ -291,6 +291,20 @@ static float bound(const void *bounds, const float *q, int hd)
     return s;
 }
 
+static int at_least(const float *x, int n, float floor, int from, int32_t *idx)
+{
+    const vf y = v_set1(floor);
+    int i = 0, out = 0;
+
+    for (; i + VW <= n; i += VW)
+        for (unsigned in = v_not_below(v_load(x + i), y); in; in &= in - 1)
+            idx[out++] = from + i + __builtin_ctz(in);
+    for (; i < n; i++)
+        if (!(x[i] < floor))
+            idx[out++] = from + i;
+    return out;
+}
+
 const struct kern_vec VEC_NAME(cb_vec_) = {
     .rmsnorm = rmsnorm,
     .layernorm = layernorm,
@@ -302,6 +316,7 @@ const struct kern_vec VEC_NAME(cb_vec_) = {
     .encode = VEC_NAME(cb_encode_row_),
     .decode = VEC_NAME(cb_decode_row_),
     .bound = bound,
+    .at_least = at_least,
     .attn = &VEC_NAME(cb_attn_),
     .kivi = &VEC_NAME(cb_kivi_),
     .recurrence = &VEC_NAME(cb_recurrence_),

@@ -94,6 +94,12 @@ VEC_INLINE vf v_keep_ge(vf x, vf lim, vf y)
     return vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(x, lim), vreinterpretq_u32_f32(y)));
 }
 
+VEC_INLINE unsigned v_not_below(vf x, vf lim)
+{
+    const uint32x4_t bit = { 1, 2, 4, 8 };
+    return vaddvq_u32(vbicq_u32(bit, vcltq_f32(x, lim)));
+}
+
 VEC_INLINE vf v_swap(vf a)
 {
     return vrev64q_f32(a);

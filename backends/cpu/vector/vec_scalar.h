@@ -104,6 +104,12 @@ VEC_INLINE vf v_keep_ge(vf x, vf lim, vf y)
     return (vf)((x >= lim) & (vi_)y);
 }
 
+VEC_INLINE unsigned v_not_below(vf x, vf lim)
+{
+    const vi_ below = x < lim;
+    return (unsigned)((1 & ~below[0]) | (2 & ~below[1]) | (4 & ~below[2]) | (8 & ~below[3]));
+}
+
 VEC_INLINE vf v_swap(vf a)
 {
     return __builtin_shufflevector(a, a, 1, 0, 3, 2);
