@@ -140,7 +140,10 @@ static int make_parts(struct attention *a, const struct chunk *c, float *logit)
         made = a->prompt.how->parts(a, c);
     if (!made && r->parts)
         made = r->parts(a, c);
-    return made ? min_int(made, 0) : cb_parts_whole(a, c, logit);
+    TRY(made ? min_int(made, 0) : cb_parts_whole(a, c, logit));
+    if (!cb_scoring_reads_parts(a, c->l))
+        cb_parts_deal(a, c);
+    return CB_OK;
 }
 
 /* ---- score ---- */

@@ -11,6 +11,10 @@
  * settles: a query reads what it would read in one process, in one sum, with the same bits. Later
  * ranks' pieces read more, but by one step at most. Then each rank keeps its own slots.
  *
+ * Where products need all ranks' rows, every rank puts all tokens through a layer. Of a chunk that
+ * reads rows which all ranks have, each attends with its share of the queries, and the ranks share
+ * the results.
+ *
  * A short prompt, one after earlier tokens, and a decoded token are computed on every rank. Each
  * attends to its own slots, and the parts are joined in the order of ranks, on every rank with the
  * same bits. New rows of a prompt are on all ranks until the layer settles; rank 0 reads them. */
@@ -27,7 +31,7 @@
 #include "state_memory.h"
 
 enum {
-    LEAST_PIECE = 16, /* a prompt with fewer tokens a rank is computed on all of them */
+    LEAST_PIECE = 16, /* a prompt, or a chunk, with fewer tokens a rank is not dealt out */
     LINE = 16         /* floats of a cache line */
 };
 
@@ -441,6 +445,55 @@ int cb_context_split_unread(const struct attention *a, const struct chunk *c, in
         return 0;
     *causal = 0;
     return a->bank->store[c->l].n[0] - cb_context_split_own(a, c->l, x->from);
+}
+
+/* The first query of rank r's share of a chunk of n; the share after the last one begins at n. */
+static int share_of(const struct context_split *x, int r, int n)
+{
+    return (int)((int64_t)r * n / x->n);
+}
+
+/* Do all ranks have the rows that chunk c reads, and is it computed on every rank? */
+static int deals_queries(const struct attention *a, const struct chunk *c)
+{
+    const struct context_split *x = a->split;
+
+    return x && !x->works && !a->bank->decoding && !c->pos && c->n / x->n >= LEAST_PIECE &&
+           !cb_context_split_joins(a, c->l);
+}
+
+int cb_context_split_queries(const struct attention *a, const struct chunk *c, int *first)
+{
+    const int deals = deals_queries(a, c);
+
+    *first = deals ? share_of(a->split, a->split->me, c->n) : 0;
+    return deals ? share_of(a->split, a->split->me + 1, c->n) - *first : c->n;
+}
+
+/* Of rows[n][row], of which this rank has its queries' -> all of them */
+static int share_queries(const struct context_split *x, float *rows, size_t row, int n)
+{
+    const size_t most = (size_t)(n / x->n + 1) * row;
+
+    memset(x->mine, 0, most * sizeof *x->mine);
+    memcpy(x->mine, rows + (size_t)share_of(x, x->me, n) * row,
+           (size_t)(share_of(x, x->me + 1, n) - share_of(x, x->me, n)) * row * sizeof *rows);
+    TRY(cb_ranks_share(x->team, x->mine, most * sizeof *x->mine, x->all));
+    for (int r = 0; r < x->n; r++) {
+        const int first = share_of(x, r, n);
+        memcpy(rows + (size_t)first * row, x->all + (size_t)r * most,
+               (size_t)(share_of(x, r + 1, n) - first) * row * sizeof *rows);
+    }
+    return CB_OK;
+}
+
+int cb_context_split_share_out(struct attention *a, const struct attention_call *call)
+{
+    const size_t n_head = (size_t)a->model->hp.n_head;
+    const size_t hd = (size_t)a->model->layer[call->c.l].hd;
+
+    TRY(share_queries(a->split, call->out, n_head * hd, call->c.n));
+    return call->lse ? share_queries(a->split, call->lse, n_head, call->c.n) : CB_OK;
 }
 
 int cb_context_split_join(struct attention *a, const struct attention_call *call)

@@ -10,7 +10,7 @@
 
 /* Deals out the slots that the session will hold, of the layers for which deals[n_layer] is 1; call
  * before anything is fed. works 1: prompts are dealt out as work too; 0: each rank computes all
- * tokens. cb_attention_close() closes it. */
+ * tokens, but attends with its share of a chunk's queries. cb_attention_close() closes it. */
 int cb_context_split_open(struct attention *a, struct ranks *team, const char *deals, int works);
 void cb_context_split_close(struct attention *a);
 size_t cb_context_split_bytes(const struct attention *a); /* buffers of messages */
@@ -62,6 +62,11 @@ int cb_context_split_append(struct attention *a, const struct chunk *c);
 /* How many of the newest slots of the layer this rank does not read for chunk c; *causal becomes 0
  * where all queries read all others. */
 int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal);
+/* Of a chunk's queries, from *first on those that this rank attends with; their count. All of them
+ * where ranks join what they read, or where the tokens are dealt out already */
+int cb_context_split_queries(const struct attention *a, const struct chunk *c, int *first);
+/* The call's out, and lse if it has one, of this rank's queries -> of all ranks' */
+int cb_context_split_share_out(struct attention *a, const struct attention_call *call);
 /* 1: what layer l reads now is joined with what the other ranks read, by its log-sum-exp */
 int cb_context_split_joins(const struct attention *a, int l);
 /* Joins it: the call's out and lse of this rank's slots -> of all slots */

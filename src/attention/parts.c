@@ -164,6 +164,26 @@ int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit)
     return CB_OK;
 }
 
+/* Runs of a part */
+static int n_run(const struct attention *a, int l, const struct part *p)
+{
+    return p->by_head ? a->model->hp.n_head : a->model->layer[l].n_kv;
+}
+
+void cb_parts_deal(struct attention *a, const struct chunk *c)
+{
+    struct part *p = a->parts->part;
+    struct kv_run *run = a->parts->run;
+
+    if (a->parts->n != 1 || p->n != c->n || !p->causal || p->blocks || cb_prefill_is(a))
+        return;
+    p->n = cb_context_split_queries(a, c, &p->first);
+    p->dealt = p->n < c->n;
+    p->q += (size_t)p->first * (size_t)p->q_stride;
+    for (int r = 0; p->dealt && r < n_run(a, c->l, p); r++)
+        run[r].n -= c->n - p->first - p->n;
+}
+
 int cb_parts_n(const struct attention *a)
 {
     return a->parts->n;
@@ -185,12 +205,6 @@ int cb_parts_left_out(const struct attention *a, int i, int h)
 }
 
 /* ---- attending ---- */
-
-/* Runs of a part */
-static int n_run(const struct attention *a, int l, const struct part *p)
-{
-    return p->by_head ? a->model->hp.n_head : a->model->layer[l].n_kv;
-}
 
 void cb_parts_prefetch(const struct attention *a, int l)
 {
@@ -347,13 +361,16 @@ static void count_all_pairs(const struct attention_call *call)
     const struct attention *a = call->a;
     const struct chunk *c = &call->c;
     const int window = a->model->layer[c->l].window;
-    const int left = c->pos && !a->split && c->pos0 > a->bank->n_seen; /* tokens before it too */
-    const int first = left       ? c->pos[-1] + 1
-                      : !c->pos  ? c->pos0
-                      : a->split ? c->pos[0]
-                                 : a->bank->n_seen;
-    const int end = c->pos ? c->pos[c->n - 1] + 1 : c->pos0 + c->n;
+    const struct part *p = a->parts->n ? cb_parts_at(a, 0) : NULL;
+    const int works = cb_context_split_works(a);
+    const int left = c->pos && !works && c->pos0 > a->bank->n_seen; /* tokens before it too */
+    int first = left ? c->pos[-1] + 1 : !c->pos ? c->pos0 : works ? c->pos[0] : a->bank->n_seen;
+    int end = c->pos ? c->pos[c->n - 1] + 1 : c->pos0 + c->n;
 
+    if (p && p->dealt) { /* by this rank */
+        first += p->first;
+        end = first + p->n;
+    }
     for (int i = first; !a->bank->decoding && i < end; i++)
         a->bank->pairs_all +=
             (uint64_t)a->model->hp.n_head * (uint64_t)(window && window <= i ? window : i + 1);
@@ -494,6 +511,8 @@ int cb_parts_attend(struct attention_call *call, int n)
             attend_list(a, call[i].c.l, call[i].out, call[i].lse);
         if (cb_context_split_joins(a, call[i].c.l))
             TRY(cb_context_split_join(a, &call[i]));
+        if (a->parts->n == 1 && a->parts->part[0].dealt)
+            TRY(cb_context_split_share_out(a, &call[i]));
         if (y->sinks)
             a->dev->ops->sink(a->dev, call[i].out, call[i].lse, y->sinks, call[i].c.n,
                               a->model->hp.n_head, y->hd);

@@ -15,6 +15,7 @@ struct part {
     int by_head;        /* 1: there is a run for each query head, not for each KV head */
     const struct attn_blocks *blocks; /* as in struct attn */
     int elsewhere;                    /* 1: its runs are not of the layer's store */
+    int dealt;      /* 1: other ranks attend with the chunk's other queries */
     int joins;      /* 1: these queries have read a part before; the results are joined */
     int stands_for; /* an entry of a part that joins weighs as much as this many; 0 = 1. More on
                        the host's devices only */
@@ -47,6 +48,10 @@ struct part cb_parts_of(const struct attention *a, const struct chunk *c);
 /* Adds the part with all that chunk c sees of its layer's store. logit: where a decoded token's are
  * to be left, [n_head][n_ctx], or NULL */
 int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit);
+
+/* Of the only part of a prompt's chunk this rank keeps its share of the queries, where ranks deal
+ * them out (context_split.h). */
+void cb_parts_deal(struct attention *a, const struct chunk *c);
 
 int cb_parts_n(const struct attention *a);
 const struct part *cb_parts_at(const struct attention *a, int i);

@@ -81,6 +81,11 @@ int cb_scoring_is(const struct attention *a, int l)
     return a->scored[l] && (when == WHEN_PROMPT || when == WHEN_ALWAYS);
 }
 
+int cb_scoring_reads_parts(const struct attention *a, int l)
+{
+    return (cb_scoring_is(a, l) && !cb_scoring_shares(a, l)) || a->by_repeat || a->n_follower;
+}
+
 int cb_scoring_shares(const struct attention *a, int l)
 {
     return a->scored[l]->how->share != NULL;

@@ -12,7 +12,9 @@ size_t cb_scorings_bytes(const struct attention *a, int n_most); /* work space f
 /* Does layer l score prompts, and can that be done where their tokens are dealt out to ranks? */
 int cb_scoring_is(const struct attention *a, int l);
 int cb_scoring_shares(const struct attention *a, int l);
-/* Of such a prompt, before cb_scoring_prompt(): what the other ranks have */
+/* Does a score depend on the parts that all queries of a chunk read, here or in a follower? */
+int cb_scoring_reads_parts(const struct attention *a, int l);
+/* Of a prompt that is dealt out, before cb_scoring_prompt(): what the other ranks have */
 int cb_scoring_share(struct attention *a, int l);
 /* Does layer l's scoring read stored rows when a prompt has gone through the layer? */
 int cb_scoring_reads(const struct attention *a, int l);

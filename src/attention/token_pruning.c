@@ -4,6 +4,7 @@
 #include "token_pruning.h"
 
 #include "base/err.h"
+#include "context_split.h"
 
 /* A layer's window counts tokens, and some are missing in upper layers. */
 static int fits(const struct attention *a)
@@ -48,7 +49,7 @@ int cb_attention_narrows(const struct attention *a)
 
 int cb_attention_is_partial(const struct attention *a)
 {
-    return a->pass != NULL || a->split != NULL;
+    return a->pass != NULL || cb_context_split_deals_work(a);
 }
 
 int cb_attend_narrow(struct attention *a, int l, int n, const int **row)

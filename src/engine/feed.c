@@ -47,7 +47,7 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
         return cb_fail(CB_EARG, "prefill: logits from token %d of %d", how->logits_from, n);
     if (how && how->logits && how->states)
         return cb_fail(CB_EARG, "prefill: either logits or states");
-    if (how && !s->attention.split && cb_attention_is_partial(&s->attention) &&
+    if (how && cb_attention_narrows(&s->attention) &&
         (how->states || (how->logits && how->logits_from < n - 1)))
         return cb_fail(CB_EUNSUPPORTED,
                        "prefill: policy %s computes only some tokens in all layers, so that only "

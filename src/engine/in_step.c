@@ -233,7 +233,7 @@ static int split_context(struct in_step *x, struct cb_session *s)
 
     if (!err && works)
         err = cb_split_check(&s->attention, deals);
-    else if (!err)
+    else if (!err && x->how == SPLIT_BOTH)
         cb_split_deals(&s->attention, deals);
     if (!err)
         err = cb_context_split_open(&s->attention, x->team, deals, works);
@@ -243,7 +243,7 @@ static int split_context(struct in_step *x, struct cb_session *s)
 
 static int join(struct in_step *x, struct cb_session *s)
 {
-    if (x->how == SPLIT_CONTEXT || x->how == SPLIT_BOTH)
+    if (x->how != SPLIT_LAYERS)
         TRY(split_context(x, s));
     TRY(cb_grow(&x->at, &x->cap, (size_t)x->n_id + 1, sizeof(struct cb_session *)));
     s->step_id = x->n_id;

@@ -49,10 +49,10 @@ static int before_window(const struct attention *a, const struct chunk *c)
 {
     const int window = a->plan[c->l].score.window;
     const int first =
-        (c->pos && a->split ? a->bank->n_seen + a->bank->n_feed : c->pos_end) - window;
+        (cb_context_split_works(a) ? a->bank->n_seen + a->bank->n_feed : c->pos_end) - window;
     int i = 0;
 
-    if (!c->pos || !a->split)
+    if (!cb_context_split_works(a))
         return max_int(first - c->pos0, 0);
     while (i < c->n && c->pos[i] < first)
         i++;
