@@ -162,6 +162,8 @@ int cb_gpu_is_on(const struct gpu *g, const void *p); /* 1: an address in the de
 /* Bytes that may still be allocated */
 size_t cb_gpu_room(const struct gpu *g);
 size_t cb_gpu_stage_bytes(const struct gpu *g); /* that operands have */
+/* Bytes that operands may still take of their share */
+uint64_t cb_gpu_operands_left(const struct gpu *g);
 
 /* Copies in the order of the queue: *to or *from is on the device. Memory of the host must stay
  * until cb_gpu_finish(). */

@@ -117,6 +117,13 @@ size_t cb_gpu_stage_bytes(const struct gpu *g)
     return bytes;
 }
 
+uint64_t cb_gpu_operands_left(const struct gpu *g)
+{
+    const uint64_t share = cb_gpu_operand_share(g), has = cb_gpu_stage_bytes(g);
+
+    return has < share ? share - has : 0;
+}
+
 static void *alloc(struct gpu *g, size_t bytes, enum gpu_use use)
 {
     void *p = NULL;

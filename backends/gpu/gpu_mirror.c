@@ -143,7 +143,7 @@ static int add_slab(struct gpu *g)
     struct gpu_page *slab;
     uint8_t *at;
 
-    if (m->full || m->n_slab == MOST_SLAB || cb_gpu_room(g) < bytes + cb_gpu_operand_share(g))
+    if (m->full || m->n_slab == MOST_SLAB || cb_gpu_room(g) < bytes + cb_gpu_operands_left(g))
         return 0;
     slab = cb_calloc((size_t)m->slab_pages, sizeof *slab);
     at = slab ? cb_gpu_alloc(g, bytes) : NULL;
@@ -467,7 +467,7 @@ void cb_gpu_mirror_next_layer(struct gpu *g)
 int cb_gpu_mirror_capacity(const struct gpu *g)
 {
     const struct gpu_mirror *m = g->mirror;
-    const size_t slab = (size_t)m->slab_pages * GPU_PAGE, keep = (size_t)cb_gpu_operand_share(g);
+    const size_t slab = (size_t)m->slab_pages * GPU_PAGE, keep = (size_t)cb_gpu_operands_left(g);
     const size_t room = cb_gpu_room(g), more = room > keep ? (room - keep) / slab : 0;
     const size_t most = (size_t)(MOST_SLAB - m->n_slab);
 

@@ -16,18 +16,10 @@ enum { ROWS = 4 }; /* weights give way to rows of a prompt that take a quarter a
 
 /* ---- what there is ---- */
 
-/* Bytes that operands may still take of their share */
-static uint64_t operands(const struct gpu *g)
-{
-    const uint64_t share = cb_gpu_operand_share(g), has = cb_gpu_stage_bytes(g);
-
-    return has < share ? share - has : 0;
-}
-
 uint64_t cb_gpu_spare(const struct gpu *g)
 {
     const uint64_t room = cb_gpu_room(g) + (g->locked ? 0 : cb_gpu_mirror_bytes(g));
-    const uint64_t keep = operands(g);
+    const uint64_t keep = cb_gpu_operands_left(g);
 
     return room > keep ? room - keep : 0;
 }
@@ -167,7 +159,7 @@ void cb_gpu_share_keep(struct gpu *g, int n_stay)
 
 void cb_gpu_make_room(struct gpu *g, size_t bytes, enum gpu_use use)
 {
-    const size_t left = use == GPU_COPIES ? 0 : (size_t)operands(g);
+    const size_t left = use == GPU_COPIES ? 0 : (size_t)cb_gpu_operands_left(g);
     const size_t own = use == GPU_OPERANDS ? bytes : 0;
     const size_t want = bytes + (left > own ? left - own : 0);
 
@@ -244,8 +236,8 @@ int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_la
     const uint64_t limit = g->traffic.limit_bytes;
     const uint64_t mirror = cb_gpu_mirror_takes(g, rows);
     const uint64_t more_rows = mirror <= limit / ROWS ? mirror : 0;
-    uint64_t beside =
-        g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + operands(g) + cb_gpu_aligned(more);
+    uint64_t beside = g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + cb_gpu_operands_left(g) +
+                      cb_gpu_aligned(more);
     int fits = 0;
 
     for (int i = 0; i < g->n_weight; i++) {

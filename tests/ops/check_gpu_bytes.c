@@ -250,15 +250,42 @@ START_TEST(chosen_after_a_cut)
 }
 END_TEST
 
-/* How often the host has waited until all that was queued is done */
-static uint64_t waits(const struct cb_session *s)
+static struct device_traffic traffic(const struct cb_session *s)
 {
     struct device_traffic t;
 
     ck_assert(!cb_device_lock(s->dev));
     t = cb_device_traffic(s->dev);
     cb_device_unlock(s->dev);
-    return t.waits;
+    return t;
+}
+
+/* Rows take what is left beside an eighth for operands, of which a part is in use already. */
+START_TEST(rows_fill_the_set)
+{
+    const struct cb_model_params p = { .device = NAME, .n_threads = 2, .working_set = 3 << 20 };
+    const struct cb_session_params wide = {
+        .n_ctx = 1024, .chunk = 64, .type_k = "f32", .type_v = "f32"
+    };
+    struct cb_model *m = cb_answer_model("llama", LAYERS, &p);
+    struct device_traffic t;
+    struct cb_session *s;
+
+    ck_assert_ok(cb_session_open(m, &wide, &s));
+    for (int i = 0; i < 2; i++)
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 380, NULL));
+    t = traffic(s);
+    ck_assert_uint_gt(t.used_bytes, t.limit_bytes / 8 * 7);
+    ck_assert_uint_le(t.used_bytes, t.limit_bytes);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
+/* How often the host has waited until all that was queued is done */
+static uint64_t waits(const struct cb_session *s)
+{
+    return traffic(s).waits;
 }
 
 /* The host reads no rows while all are mirrored and nothing is evicted: it waits for a token's
@@ -355,6 +382,7 @@ int main(void)
     tcase_add_loop_test(tc, bytes_of_searched_slots, 0, one ? 1 : 2);
     tcase_add_loop_test(tc, chosen_after_a_cut, 0, one ? 1 : 3);
     tcase_add_test(tc, bytes_of_streamed_weights);
+    tcase_add_test(tc, rows_fill_the_set);
     tcase_add_test(tc, a_token_waits_once);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
