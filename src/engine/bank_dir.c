@@ -28,7 +28,7 @@
 #include "whole_bank.h"
 
 enum {
-    BLOCK = KV_PREPACK, /* shortest common beginning that counts, and its unit */
+    BLOCK = KV_PREPACK, /* shortest common beginning that counts; a file continues whole ones */
     MOST_CONTINUED = 64 /* files in a row; the next one is whole. A look-up opens all of them */
 };
 
@@ -91,6 +91,15 @@ struct candidates {
     int n;
 };
 
+/* As in struct bank_prompt: layers that remember without keys go back to checkpoints, and ranks to
+ * blocks that they have dealt out. */
+static int grid_of(const struct cb_session *s)
+{
+    if (!cb_session_extends(s))
+        return 0;
+    return cb_session_computes_again(s) || cb_context_split_deals_any(&s->attention) ? BLOCK : 1;
+}
+
 /* w->prompt.tokens[n], n >= BLOCK, are set by the caller, who ends with want_end(). */
 static int want(struct wanted *w, const struct cb_session *s)
 {
@@ -103,17 +112,16 @@ static int want(struct wanted *w, const struct cb_session *s)
     TRY(err);
     if (!(w->settings = cb_saved_settings(w->about)))
         return cb_fail(CB_ENOMEM, "%s: out of memory", w->dir->path);
-    p->extends = cb_session_extends(s);
+    p->grid = grid_of(s);
     TRY(cb_bank_settings_hash(w->settings, &p->settings));
     w->key = XXH3_64bits_withSeed(p->tokens, BLOCK * sizeof *p->tokens, p->settings);
-    return cb_bank_prompt_open(p);
+    return CB_OK;
 }
 
 static void want_end(struct wanted *w)
 {
     json_decref(w->about);
     json_decref(w->settings);
-    cb_bank_prompt_close(&w->prompt);
 }
 
 /* ---- files that contradict themselves ---- */
@@ -192,7 +200,7 @@ static int open_file(const struct wanted *w, const char *name, struct saved_bank
 
 /* ---- candidates ---- */
 
-/* 1: b has the settings, and saves n tokens. The index has only hashes of both. */
+/* 1: b has the settings, and saves n tokens. The index may be of another file. */
 static int is_candidate(const struct wanted *w, const struct saved_bank *b, int n)
 {
     json_t *settings = cb_saved_settings(b->about);
@@ -200,7 +208,7 @@ static int is_candidate(const struct wanted *w, const struct saved_bank *b, int 
     int n_have = 0, ok = 0;
 
     if (settings && json_equal(settings, w->settings) && !cb_saved_tokens(b, &ids, &n_have))
-        ok = cb_bank_prompt_serves(&w->prompt, ids, n_have) == n;
+        ok = cb_bank_prompt_serves(&w->prompt, ids, n_have, cb_saved_has_logits(b->about)) == n;
     free(ids);
     json_decref(settings);
     return ok;
@@ -393,7 +401,7 @@ static int open_parent(const struct wanted *w, struct saved_bank **parent, int *
 
     *parent = NULL;
     *n_shared = 0;
-    if (!w->prompt.extends)
+    if (!w->prompt.grid)
         return CB_OK;
     err = look(w, &list);
     for (int i = 0; !err && !got && i < list.n && list.c[i].n / BLOCK == list.c[0].n / BLOCK; i++) {
@@ -403,6 +411,16 @@ static int open_parent(const struct wanted *w, struct saved_bank **parent, int *
     }
     free(list.c);
     return err;
+}
+
+/* A cut leaves zeros. */
+static int has_logits(const struct cb_session *s)
+{
+    int i = 0;
+
+    while (i < s->model->hp.n_vocab && s->w.logits[i] == 0)
+        i++;
+    return i < s->model->hp.n_vocab;
 }
 
 static int write_file(struct wanted *w, const struct cb_session *s, struct whole_bank *whole,
@@ -417,6 +435,7 @@ static int write_file(struct wanted *w, const struct cb_session *s, struct whole
     how.parent = parent;
     cb_json_set(&w->about, "work",
                 json_real(work_of(s, s->bank.n_seen) - work_of(s, how.n_shared)));
+    cb_json_set(&w->about, "logits", json_boolean(has_logits(s)));
     if (!(how.about = w->about)) /* cb_json_set() has dropped it */
         err = CB_ENOMEM;
     if (!err)

@@ -21,7 +21,7 @@
 enum {
     BLOCK = KV_PREPACK,
     CAP = 1 << 12,        /* places of the table; half of them are used at most */
-    MOST_BLOCKS = 1 << 20 /* hashes of all files: 8 MiB, which is 128 million tokens */
+    MOST_TOKENS = 1 << 24 /* of all files: 64 MiB */
 };
 
 struct known {
@@ -29,18 +29,19 @@ struct known {
     dev_t dev;
     ino_t ino;
     off_t bytes;
-    uint64_t settings, all; /* all: hash of all tokens */
-    uint64_t *block;        /* [n / BLOCK] as in struct bank_prompt */
-    int n;                  /* tokens */
+    uint64_t settings;
+    int32_t *token; /* [n] */
+    int n, logits;
 };
 
 struct bank_index {
     pthread_mutex_t lock;
     struct known at[CAP];
-    int n, n_block;
+    int n;
+    int64_t n_token;
 };
 
-/* ---- hashes ---- */
+/* ---- what serves ---- */
 
 int cb_bank_settings_hash(const json_t *settings, uint64_t *out)
 {
@@ -53,65 +54,25 @@ int cb_bank_settings_hash(const json_t *settings, uint64_t *out)
     return CB_OK;
 }
 
-/* Of the tokens up to the end of each whole block; caller frees. NULL: out of memory */
-static uint64_t *block_hashes(const int32_t *tokens, int n)
+/* `same` tokens are common, and the timeline has n_have. Where it has no logits of the prompt's
+ * last token, that one is fed. Files that share less than a block are none of the prompt. */
+static int served(const struct bank_prompt *p, int same, int n_have, int logits)
 {
-    uint64_t *block = cb_calloc((size_t)(n / BLOCK) + 1, sizeof *block), h = 0;
+    int n;
 
-    for (int i = 0; block && i < n / BLOCK; i++) {
-        h = XXH3_64bits_withSeed(tokens + (size_t)i * BLOCK, BLOCK * sizeof *tokens, h);
-        block[i] = h;
-    }
-    return block;
-}
-
-static uint64_t hash_all(const int32_t *tokens, int n)
-{
-    return XXH3_64bits(tokens, (size_t)n * sizeof *tokens);
-}
-
-int cb_bank_prompt_open(struct bank_prompt *p)
-{
-    p->block = block_hashes(p->tokens, p->n);
-    return p->block ? CB_OK : CB_ENOMEM;
-}
-
-void cb_bank_prompt_close(struct bank_prompt *p)
-{
-    free(p->block);
-    p->block = NULL;
-}
-
-/* `same` tokens are common, and the timeline has n_have. The whole one has logits; one that is cut
- * needs a token fed after the cut. */
-static int served(const struct bank_prompt *p, int same, int n_have)
-{
-    if (same == n_have && (same == p->n || p->extends))
+    if (same == n_have && (same == p->n ? logits : p->grid))
         return same;
-    return p->extends ? min_int(same, p->n - 1) / BLOCK * BLOCK : 0;
+    n = p->grid ? min_int(same, p->n - 1) / p->grid * p->grid : 0;
+    return n < BLOCK ? 0 : n;
 }
 
-int cb_bank_prompt_serves(const struct bank_prompt *p, const int32_t *have, int n_have)
+int cb_bank_prompt_serves(const struct bank_prompt *p, const int32_t *have, int n_have, int logits)
 {
     int same = 0;
 
     while (same < n_have && same < p->n && have[same] == p->tokens[same])
         same++;
-    return served(p, same, n_have);
-}
-
-static int known_serves(const struct known *k, const struct bank_prompt *p)
-{
-    const int most = min_int(k->n, p->n) / BLOCK;
-    int i = 0;
-
-    if (k->settings != p->settings)
-        return 0;
-    while (i < most && k->block[i] == p->block[i])
-        i++;
-    if (i == k->n / BLOCK && k->n <= p->n && hash_all(p->tokens, k->n) == k->all)
-        return served(p, k->n, k->n);
-    return served(p, i * BLOCK, INT32_MAX);
+    return served(p, same, n_have, logits);
 }
 
 /* ---- the table ---- */
@@ -133,10 +94,11 @@ int cb_bank_index_new(struct bank_index **out)
 static void forget_all(struct bank_index *x)
 {
     for (int i = 0; i < CAP; i++) {
-        free(x->at[i].block);
+        free(x->at[i].token);
         x->at[i] = (struct known){ .n = 0 };
     }
-    x->n = x->n_block = 0;
+    x->n = 0;
+    x->n_token = 0;
 }
 
 void cb_bank_index_free(struct bank_index *x)
@@ -174,19 +136,6 @@ static int read_settings(const struct saved_bank *b, uint64_t *out)
     return err;
 }
 
-static int read_tokens(const struct saved_bank *b, struct known *k)
-{
-    int32_t *ids = NULL;
-    int err = cb_saved_tokens(b, &ids, &k->n);
-
-    if (!err && !(k->block = block_hashes(ids, k->n)))
-        err = CB_ENOMEM;
-    if (!err)
-        k->all = hash_all(ids, k->n);
-    free(ids);
-    return err;
-}
-
 static int read_file(const char *path, struct known *k)
 {
     struct saved_bank *b;
@@ -198,11 +147,12 @@ static int read_file(const char *path, struct known *k)
     if (!err)
         err = read_settings(b, &k->settings);
     if (!err)
-        err = read_tokens(b, k);
+        err = cb_saved_tokens(b, &k->token, &k->n);
     if (!err) {
         k->dev = st.st_dev;
         k->ino = st.st_ino;
         k->bytes = st.st_size;
+        k->logits = cb_saved_has_logits(b->about);
     }
     cb_saved_close(b);
     return err;
@@ -220,15 +170,15 @@ static int learn(struct bank_index *x, const char *path, const char *name, struc
     int err = read_file(path, &fresh);
 
     if (err) {
-        free(fresh.block);
+        free(fresh.token);
         return err;
     }
-    if (2 * x->n >= CAP || x->n_block > MOST_BLOCKS)
+    if (2 * x->n >= CAP || x->n_token > MOST_TOKENS)
         forget_all(x);
     k = place(x, name);
     x->n += !*k->name;
-    x->n_block += fresh.n / BLOCK - k->n / BLOCK;
-    free(k->block);
+    x->n_token += fresh.n - k->n;
+    free(k->token);
     *k = fresh;
     memcpy(k->name, name, BANK_NAME);
     *out = k;
@@ -250,7 +200,7 @@ int cb_bank_index_serves(struct bank_index *x, const char *path, const char *nam
     if (!is_same(k, &st))
         err = learn(x, path, name, &k);
     if (!err)
-        *n = known_serves(k, p);
+        *n = k->settings == p->settings ? cb_bank_prompt_serves(p, k->token, k->n, k->logits) : 0;
     pthread_mutex_unlock(&x->lock);
     return err;
 }

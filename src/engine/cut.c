@@ -42,7 +42,9 @@ static int rounds(const struct cb_session *s, int at)
 {
     const int block = at / KV_PREPACK;
 
-    if (!cb_session_extends(s) && !cb_session_only_forks(s))
+    if (cb_session_extends(s))
+        return !cb_session_cuts_exactly(s, at);
+    if (!cb_session_only_forks(s))
         return at % KV_PREPACK != 0;
     return at % KV_PREPACK && block < s->bank.n_seen / KV_PREPACK &&
            block * KV_PREPACK < s->n_prefill_exact;

@@ -108,6 +108,11 @@ json_t *cb_saved_settings(const json_t *about)
                      json_object_get(about, "device"));
 }
 
+int cb_saved_has_logits(const json_t *about)
+{
+    return !json_is_false(json_object_get(about, "logits"));
+}
+
 const char *cb_saved_name(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -13,6 +13,8 @@ int cb_saved_about(const struct cb_session *s, json_t **out);
 /* The part of it on which every bit of a prompt's keys and values depends, but for the tokens:
  * program, model, session without its capacity, device. NULL: out of memory, or no session */
 json_t *cb_saved_settings(const json_t *about);
+/* 1: the logits of its last token are there; 0: it was cut back to that token */
+int cb_saved_has_logits(const json_t *about);
 
 enum { SAVED_HEX = 17 };
 

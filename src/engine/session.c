@@ -65,11 +65,25 @@ int cb_session_expands(const struct cb_session *s)
     return s->params.expand_latents && s->model->hp.latent.rank && !s->in_step;
 }
 
-/* Cutting a prepacked block would round its rows once more. */
+/* Rows of a prepacked block that is cut come back rounded, but with the codes that they had, and
+ * codes are all that attention reads of them. The exception: until a block is prepacked, a KV head
+ * that few query heads share reads rows as they are. */
+int cb_session_cuts_exactly(const struct cb_session *s, int n)
+{
+    const int block = n / KV_PREPACK * KV_PREPACK;
+
+    if (n == block || (block && !cb_context_split_deals_any(&s->attention)))
+        return 1;
+    for (int l = 0; l < s->bank.n_layer; l++)
+        if (s->bank.store[l].prepacked > block)
+            return 0;
+    return 1;
+}
+
 int cb_session_prefill_is_exact(const struct cb_session *s, int n)
 {
-    return n == s->n_prefill_exact || (n < s->n_prefill_exact && n % KV_PREPACK == 0 &&
-                                       cb_session_extends(s) && !cb_session_expands(s));
+    return n == s->n_prefill_exact || (n < s->n_prefill_exact && cb_session_extends(s) &&
+                                       !cb_session_expands(s) && cb_session_cuts_exactly(s, n));
 }
 
 /* Are layers told which tokens are fed? */

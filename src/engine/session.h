@@ -99,7 +99,8 @@ struct cb_session {
                                      feeds before the current one, and of all of them */
     struct cb_prefill how;        /* of a prompt that is fed in steps */
     struct cb_prefill asked;      /* the caller's own, where `how` is not */
-    int n_prefill_exact; /* the first n tokens are bit-identical to a single prefill of them */
+    int n_prefill_exact; /* the first n tokens read, to the bit, as after a single prefill of them
+                          */
     /* In which rows lie; they may be larger than the memory. NULL = none */
     struct mapped_files *mapped;
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
@@ -172,7 +173,9 @@ static inline int cb_session_computes_again(const struct cb_session *s)
 /* Call before tokens after the first n come or go: their rows are no longer those of the
  * snapshot. */
 void cb_session_keep_shared(struct cb_session *s, int n);
-/* 1: the first n tokens of the timeline are, to the bit, as one prompt of them would leave them */
+/* 1: after a cut to n tokens, where the session extends, their rows read as before, to the bit */
+int cb_session_cuts_exactly(const struct cb_session *s, int n);
+/* 1: cut to its first n tokens, the timeline reads, to the bit, as one prompt of them */
 int cb_session_prefill_is_exact(const struct cb_session *s, int n);
 size_t cb_session_tok_floats(const struct cb_session *s); /* work space a token of a feed */
 /* Tokens of the longest feed that repeats a prompt of n tokens, fed next */

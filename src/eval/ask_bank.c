@@ -24,8 +24,8 @@ int cb_ask_bank_common(const cb_session *bank, const int32_t *ids, int n)
 
     while (same < most && held[same] == ids[same])
         same++;
-    if (same < len) /* whole blocks can be cut; the last token is fed, for its logits */
-        same = min_int(same, n - 1) / KV_PREPACK * KV_PREPACK;
+    if (same < len) /* the last token is fed, for its logits */
+        same = min_int(same, n - 1);
     if (!same || !cb_session_prefill_is_exact(bank, same))
         return 0;
     return same == n || cb_session_extends(bank) ? same : 0;

@@ -12,8 +12,7 @@
 
 /* Fewer shared tokens are not worth waiting for, nor a copy of a session */
 enum { WORTH = 64 };
-enum { WORTH_A_PLACE = 16 };            /* tokens that would be computed again each time */
-enum { BLOCK = 128, MUCH = 8 * BLOCK }; /* ctxbank-bank(5) counts in such blocks */
+enum { WORTH_A_PLACE = 16 }; /* tokens that would be computed again each time */
 
 int cb_pool_open(const struct session_pool_params *p, struct session_pool *out)
 {
@@ -348,15 +347,6 @@ void cb_pool_keep_place(struct session_pool *s, const struct slot *at, int last)
     to->begun = at->begun;
 }
 
-/* A folder takes a prompt that continues from whole blocks of another one. Where much is to be read
- * anyway, the rest of a block is read again for that. */
-static int whole_blocks(const struct session_pool *s, const struct job *j, int n)
-{
-    const int left = j->group->order.n - n;
-
-    return s->p.dir && left >= MUCH ? n / BLOCK * BLOCK : n;
-}
-
 /* A session that has n tokens of the prompt, and how many of them it need not compute again to go
  * back to them */
 struct offer {
@@ -364,9 +354,9 @@ struct offer {
     int n, free;
 };
 
-static struct offer offer_of(const struct session_pool *s, const struct job *j, struct slot *at)
+static struct offer offer_of(const struct job *j, struct slot *at)
 {
-    const int n = whole_blocks(s, j, usable(at, j));
+    const int n = usable(at, j);
     const int back = n < cb_session_len(at->session) && cb_session_computes_again(at->session);
 
     return (struct offer){ at, n, back ? cb_bank_checkpoint(&at->session->bank, n) : n };
@@ -396,7 +386,7 @@ static struct slot *best_slot(struct session_pool *s, const struct job *j, int m
         struct offer o;
         if (!same_kind(s, at, j) || (at->job && at->job->state == JOB_READS))
             continue;
-        o = offer_of(s, j, at);
+        o = offer_of(j, at);
         if (o.n > 0 && o.n < most && (!best.at || suits_better(&o, &best)))
             best = o;
     }

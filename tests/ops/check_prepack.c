@@ -331,6 +331,53 @@ START_TEST(rows_come_back)
 }
 END_TEST
 
+/* Rows of a largest magnitude `top`, as stored, and of all those from `x` on that are no larger:
+ * they come back with the same codes and steps. Returns the first one that is left. */
+static int codes_come_back(enum kv_type t, int top, int x)
+{
+    enum { HD = 64 };
+    static uint16_t codes[KV_PREPACK * HD], again[KV_PREPACK * HD];
+    static float step[KV_PREPACK], step_again[KV_PREPACK];
+
+    for (int v = 0; v < 2; v++) {
+        int next = x;
+        for (int i = 0; i < KV_PREPACK * HD; i++) {
+            codes[i] = (uint16_t)(i % HD && next < top ? next++ : top);
+            codes[i] |= (uint16_t)(i % 3 ? 0 : 0x8000); /* signs */
+        }
+        dev->ops->prepack(dev, t, v, HD, codes, 1, step);
+        dev->ops->unpack(dev, t, v, HD, codes, step, 0, KV_PREPACK, again);
+        dev->ops->prepack(dev, t, v, HD, again, 1, step_again);
+        ck_assert_msg(!memcmp(codes, again, sizeof codes) && !memcmp(step, step_again, sizeof step),
+                      "%s: largest %x, from %x", cb_kv_type[t].name, (unsigned)top, (unsigned)x);
+    }
+    return x + KV_PREPACK * (HD - 1);
+}
+
+/* All numbers that have a code beside all largest ones: a cut may unpack a block. A power of two
+ * changes nothing, so the largest ones are those of one, and those that f16 rounds to its least. */
+START_TEST(all_codes_come_back)
+{
+    static const struct {
+        enum kv_type t;
+        int from, to, below; /* largest magnitudes; how much smaller ones may be */
+    } all[] = { { KV_F16, 0x3c00, 0x4000, 14 << 10 },
+                { KV_F16, 0, 0x400, 0x400 },
+                { KV_BF16, 0x3f80, 0x4000, 14 << 7 },
+                { KV_BF16, 0x0d00, 0x0d80, 14 << 7 } };
+    const int n = cb_test_brief() ? 3 : 1;
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int top = all[i].from; top < all[i].to && can_prepack(all[i].t, all[i].t); top += n) {
+            int x = top > all[i].below ? top - all[i].below : 0;
+            do
+                x = codes_come_back(all[i].t, top, x);
+            while (x < top);
+        }
+    (void)cannot_prepack(KV_F16, 0);
+}
+END_TEST
+
 /* A scale and codes are moved alone, whatever they are. */
 START_TEST(blocks_of_scales_come_back_as_they_were)
 {
@@ -652,6 +699,7 @@ static TCase *blocks(void)
     tcase_add_test(c, a_run_ends_in_a_prepacked_block);
     tcase_add_test(c, single_rows_are_prepacked);
     tcase_add_test(c, rows_come_back);
+    tcase_add_test(c, all_codes_come_back);
     tcase_add_test(c, blocks_of_scales_come_back_as_they_were);
     tcase_add_loop_test(c, a_filled_hole_unpacks_the_last_block, 0, 3);
     return c;

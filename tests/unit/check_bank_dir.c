@@ -22,11 +22,13 @@ static void found_in_all_ways(const struct setting *r)
     gives(r, ids, 300, 300);
     gives(r, ids, 310, grows ? 300 : 0);
     gives(r, ids, 620, grows ? 300 : 0);
-    gives(r, other, 300, grows ? BLOCK : 0);
-    gives(r, other, 620, grows ? BLOCK : 0);
-    gives(r, ids, 290, grows ? 2 * BLOCK : 0);
-    gives(r, ids, 2 * BLOCK, grows ? BLOCK : 0);
-    gives(r, ids, 150, grows ? BLOCK : 0);
+    gives(r, other, 300, grows ? 200 : 0);
+    gives(r, other, 620, grows ? 200 : 0);
+    gives(r, ids, 290, grows ? 289 : 0); /* the last one is fed, for its logits */
+    gives(r, ids, 2 * BLOCK, grows ? 2 * BLOCK - 1 : 0);
+    gives(r, ids, 150, grows ? 149 : 0);
+    gives(r, ids, BLOCK + 1, grows ? BLOCK : 0);
+    gives(r, ids, BLOCK, 0);
     gives(r, ids, 127, 0);
 }
 
@@ -55,7 +57,7 @@ static void continued_in_all_ways(const struct setting *r)
     gives(r, ids, 450, 450);
     gives(r, ids, 900, grows ? 600 : 0);
     gives(r, other, 900, grows ? 450 : 0);
-    gives(r, other, 400, grows ? 3 * BLOCK : 0);
+    gives(r, other, 400, grows ? 399 : 0);
 }
 
 START_TEST(continued)
@@ -155,19 +157,40 @@ START_TEST(only_prompts)
     prefill(s, ids + 301, 50);
     ck_assert_int_eq(cb_bank_dir_put(dir, s), CB_OK);
     ck_assert_int_eq(n_banks(), 0);
-    ck_assert_int_eq(cb_session_truncate(s, 270), CB_OK); /* the rows of a block were rounded */
+    ck_assert_int_eq(cb_session_truncate(s, 270), CB_OK); /* it is the prompt's beginning again */
     ck_assert_int_eq(cb_bank_dir_put(dir, s), CB_OK);
-    ck_assert_int_eq(n_banks(), 0);
+    ck_assert_int_eq(n_banks(), 1);
     cb_session_close(s);
+    gives(r, ids, 270, 269); /* a cut leaves no logits */
+    cb_session_close(through(r, ids, 280, &n_hit));
+    ck_assert_int_eq(n_hit, 270);
     s = through(r, ids, 300, &n_hit);
     ck_assert_int_eq(cb_session_truncate(s, 256), CB_OK);
     prefill(s, other + 256, 200);
     ck_assert_int_eq(cb_bank_dir_put(dir, s), CB_OK);
-    ck_assert_int_eq(n_banks(), 1);
+    ck_assert_int_eq(n_banks(), 2);
     cb_session_close(s);
     s = through(r, ids, 100, &n_hit); /* too short */
     ck_assert_int_eq(cb_bank_dir_put(dir, s), CB_OK);
-    ck_assert_int_eq(n_banks(), 1);
+    ck_assert_int_eq(n_banks(), 2);
+    cb_session_close(s);
+}
+END_TEST
+
+/* Heads that few query heads share read the rows of the first block as they are until it is full.
+ * Prepacked ones that a cut makes rows again are rounded. */
+START_TEST(a_cut_in_the_first_block_is_no_prompt)
+{
+    const struct setting *r = &cb_setting[0];
+    int n_hit;
+    cb_session *s = through(r, ids, 300, &n_hit);
+    const int rounds = s->bank.store[0].prepacked > 0;
+
+    ck_assert_int_eq(cb_session_truncate(s, 127), CB_OK);
+    ck_assert_int_eq(cb_session_prefill_is_exact(s, 127), !rounds);
+    prefill(s, ids + 127, 100);
+    ck_assert_ok(cb_bank_dir_put(dir, s));
+    ck_assert_int_eq(n_banks(), !rounds);
     cb_session_close(s);
 }
 END_TEST
@@ -330,6 +353,7 @@ int main(void)
     tcase_add_test(c, common_beginnings_are_stored_once);
     tcase_add_test(c, other_settings);
     tcase_add_test(c, only_prompts);
+    tcase_add_test(c, a_cut_in_the_first_block_is_no_prompt);
     tcase_add_test(c, damaged);
     tcase_add_test(c, orphans);
     tcase_add_test(c, a_limit);
