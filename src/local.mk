@@ -246,6 +246,7 @@ libcore_la_SOURCES += \
 	src/attention/attend.c src/attention/attend.h \
 	src/attention/attend_open.c \
 	src/attention/attention.h \
+	src/attention/context_pieces.h src/attention/context_share.c \
 	src/attention/context_split.c src/attention/context_split.h \
 	src/attention/rank_choice.c src/attention/rank_choice.h \
 	src/attention/split_refusals.c \
@@ -255,6 +256,7 @@ libcore_la_SOURCES += \
 	src/attention/index_choice.c src/attention/index_choice.h \
 	src/attention/index_keys.c src/attention/index_keys.h \
 	src/attention/parts.c src/attention/parts.h \
+	src/attention/prompt_rounds.c src/attention/prompt_rounds.h \
 	src/attention/prefill.h \
 	src/attention/prefill_table.c src/attention/prefill_table.h \
 	src/attention/reader.h \

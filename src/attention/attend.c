@@ -17,6 +17,7 @@
 #include "context_split.h"
 #include "parts.h"
 #include "prefill.h"
+#include "prompt_rounds.h"
 #include "reader.h"
 #include "reads.h"
 #include "scoring/scores.h"
@@ -310,7 +311,8 @@ int cb_attend(struct attention_call *call, int n)
 {
     for (int i = 0; i < n; i++)
         TRY(prepare(&call[i]));
-    TRY(cb_parts_attend(call, n));
+    TRY(cb_context_split_goes_round(call->a, call->c.l) ? cb_prompt_rounds(call)
+                                                        : cb_parts_attend(call, n));
     for (int i = 0; i < n; i++) {
         struct attention *a = call[i].a;
         const struct chunk *c = &call[i].c;

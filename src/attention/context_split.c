@@ -5,19 +5,22 @@
  * hold little, so that every rank has all of their slots. Where a token reads some slots, all ranks
  * choose them together (rank_choice.c), and each reads those that it has.
  *
- * A prompt in an empty timeline is dealt out as work: its tokens are cut into pieces of about the
- * same length, n pieces a step, and each rank puts its piece through the layer. The ranks share the
- * rows of keys and values of a step before they attend, so that a layer has all rows until it
- * settles: a query reads what it would read in one process, in one sum, with the same bits. Later
- * ranks' pieces read more, but by one step at most. Then each rank keeps its own slots.
+ * A prompt is dealt out as work: its tokens are cut into pieces of about the same length, n pieces
+ * a step, and each rank puts its piece through the layer. The ranks share the rows of keys and
+ * values of a step before they attend, so that a layer has all rows of the prompt until it settles.
+ * In an empty timeline a query reads what it would read in one process, in one sum, with the same
+ * bits. Later ranks' pieces read more, but by one step at most. After earlier tokens, of which no
+ * rank has all slots, the step's queries are shared too, and go round (prompt_rounds.c). Then each
+ * rank keeps its own slots.
  *
  * Where products need all ranks' rows, every rank puts all tokens through a layer. Of a chunk that
  * reads rows which all ranks have, each attends with its share of the queries, and the ranks share
  * the results.
  *
- * A short prompt, one after earlier tokens, and a decoded token are computed on every rank. Each
- * attends to its own slots, and the parts are joined in the order of ranks, on every rank with the
- * same bits. New rows of a prompt are on all ranks until the layer settles; rank 0 reads them. */
+ * A short prompt and a decoded token are computed on every rank. Each attends to its own slots, and
+ * the parts are joined in the order of ranks, on every rank with the same bits. New rows of a
+ * prompt after earlier tokens are on all ranks until the layer settles; the rank reads them whose
+ * queries they are, or rank 0 where each rank has all queries. */
 #include "context_split.h"
 
 #include <stdlib.h>
@@ -26,6 +29,7 @@
 #include "bank/store_prepack.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "context_pieces.h"
 #include "rank_choice.h"
 #include "reader.h"
 #include "state_memory.h"
@@ -35,34 +39,27 @@ enum {
     LINE = 16         /* floats of a cache line */
 };
 
-struct context_split {
-    struct ranks *team;
-    int me, n;
-    int block;          /* positions that are dealt out together, a multiple of KV_PREPACK */
-    char *deals;        /* [n_layer] */
-    int works;          /* 1: a prompt is dealt out as work */
-    int *row;           /* [n_ctx] tokens of the prompt that this rank computes */
-    int from;           /* position where the prompt began */
-    int n_feed, n_step; /* its tokens, and steps a layer; 0: each rank computes all tokens */
-    int *keep;          /* [n_ctx] */
-    size_t most;        /* floats of a message */
-    float *mine, *all;  /* [most], [n][most] */
-    struct rank_choice *choice;
-};
-
 /* ---- open ---- */
 
-/* Floats of the largest message: rows of a step, or the part of a chunk's queries */
+/* Floats of a token's queries in layer l, and of its keys and values */
+static size_t query_floats(const struct attention *a, int l)
+{
+    return (size_t)a->model->hp.n_head * (size_t)a->model->layer[l].hd;
+}
+
+static size_t row_floats(const struct attention *a, int l)
+{
+    return 2 * (size_t)a->model->layer[l].n_kv * (size_t)a->model->layer[l].hd;
+}
+
+/* Floats of the largest message: rows and queries of a step, or the part of a chunk's queries */
 static size_t most_floats(const struct attention *a)
 {
     size_t most = 0;
 
     for (int l = 0; l < a->bank->n_layer; l++) {
-        const struct layer *y = &a->model->layer[l];
-        const size_t rows = 2 * (size_t)y->n_kv * (size_t)y->hd;
-        const size_t part = (size_t)a->model->hp.n_head * ((size_t)y->hd + 1);
-        most = rows > most ? rows : most;
-        most = part > most ? part : most;
+        most = max_size(most, row_floats(a, l) + (a->split->works ? query_floats(a, l) : 0));
+        most = max_size(most, query_floats(a, l) + (size_t)a->model->hp.n_head);
     }
     most = max_size(most, (size_t)a->model->hp.n_stream * (size_t)a->model->hp.n_embd);
     return (most * (size_t)a->chunk + LINE) / LINE * LINE;
@@ -103,6 +100,10 @@ int cb_context_split_open(struct attention *a, struct ranks *team, const char *d
     x->keep = cb_state_calloc(x, (size_t)a->bank->n_ctx, sizeof *x->keep);
     x->mine = cb_state_alloc(x, x->most, sizeof *x->mine);
     x->all = cb_state_alloc(x, x->most * (size_t)x->n, sizeof *x->all);
+    if (works) {
+        x->step = cb_state_alloc(x, x->most * (size_t)x->n, sizeof *x->step);
+        x->out = cb_state_alloc(x, x->most, sizeof *x->out);
+    }
     TRY(cb_state_status(x));
     memcpy(x->deals, deals, (size_t)a->bank->n_layer);
     x->block = block_of(a);
@@ -124,7 +125,9 @@ size_t cb_context_split_bytes(const struct attention *a)
 {
     const struct context_split *x = a->split;
 
-    return x ? x->most * sizeof(float) * (size_t)(x->n + 1) + cb_rank_choice_bytes(x->choice) : 0;
+    return x ? x->most * sizeof(float) * (size_t)(x->n + 1) * (x->works ? 2 : 1) +
+                   cb_rank_choice_bytes(x->choice)
+             : 0;
 }
 
 /* ---- whose slots ---- */
@@ -208,12 +211,6 @@ void cb_context_split_traffic(const struct attention *a, int n, int *messages, u
 
 /* ---- whose work ---- */
 
-/* The first token of piece p of the prompt; the piece after the last one begins at its end. */
-static int piece(const struct context_split *x, int p)
-{
-    return (int)((int64_t)p * x->n_feed / ((int64_t)x->n_step * x->n));
-}
-
 int cb_context_split_begin(struct attention *a, int n, const int **row)
 {
     struct context_split *x = a->split;
@@ -224,20 +221,14 @@ int cb_context_split_begin(struct attention *a, int n, const int **row)
     x->from = a->bank->n_seen;
     x->n_feed = n;
     x->n_step = 0;
-    if (!x->works || x->from || n / x->n < LEAST_PIECE)
+    if (!x->works || n / x->n < LEAST_PIECE || (x->from && a->eviction))
         return n;
     x->n_step = (int)(((int64_t)n + (int64_t)x->n * a->chunk - 1) / ((int64_t)x->n * a->chunk));
     for (int j = 0; j < x->n_step; j++)
-        for (int i = piece(x, j * x->n + x->me); i < piece(x, j * x->n + x->me + 1); i++)
+        for (int i = cb_piece(x, j * x->n + x->me); i < cb_piece(x, j * x->n + x->me + 1); i++)
             x->row[m++] = i;
     *row = x->row;
     return m;
-}
-
-/* A piece may have one token less than others. */
-static int most_piece(const struct context_split *x)
-{
-    return (int)(x->n_feed / ((int64_t)x->n_step * x->n) + 1);
 }
 
 int cb_context_split_deals_work(const struct attention *a)
@@ -250,14 +241,10 @@ int cb_context_split_works(const struct attention *a)
     return a->split && !a->bank->decoding && a->split->n_step;
 }
 
-/* The step of a layer that puts token i of the prompt through it on this rank */
-static int step_of(const struct context_split *x, int i)
+/* The first piece of the step that chunk c is of */
+static int first_piece(const struct context_split *x, const struct chunk *c)
 {
-    int j = 0;
-
-    while (piece(x, j * x->n + x->me + 1) <= i)
-        j++;
-    return j;
+    return cb_piece_of(x, (c->pos ? c->pos[0] : c->pos0) - x->from) / x->n * x->n;
 }
 
 int cb_context_split_step(const struct attention *a, int i)
@@ -268,148 +255,74 @@ int cb_context_split_step(const struct attention *a, int i)
     if (!cb_context_split_works(a))
         return INT32_MAX;
     at = x->row[i];
-    return piece(x, step_of(x, at) * x->n + x->me + 1) - at;
-}
-
-int cb_context_split_last(const struct attention *a, float *x, int n)
-{
-    if (!cb_context_split_works(a))
-        return CB_OK;
-    return cb_ranks_tell(a->split->team, a->split->n - 1, x, (size_t)n * sizeof *x, 0);
-}
-
-/* The rows of a step are at or after those of the rank's own that are still to be shared. */
-int cb_context_split_gather(const struct attention *a, float *rows, int n)
-{
-    const struct context_split *x = a->split;
-    const size_t row = (size_t)n;
-    int end = 0;
-
-    if (!cb_context_split_works(a))
-        return CB_OK;
-    for (int j = 0; j < x->n_step; j++)
-        end += piece(x, j * x->n + x->me + 1) - piece(x, j * x->n + x->me);
-    for (int j = x->n_step - 1; j >= 0; j--) {
-        const int own = piece(x, j * x->n + x->me + 1) - piece(x, j * x->n + x->me);
-        const size_t most = (size_t)most_piece(x) * row;
-        memset(x->mine, 0, most * sizeof *x->mine);
-        memcpy(x->mine, rows + (size_t)(end -= own) * row, (size_t)own * row * sizeof *rows);
-        TRY(cb_ranks_share(x->team, x->mine, most * sizeof *x->mine, x->all));
-        for (int r = 0; r < x->n; r++) {
-            const int at = piece(x, j * x->n + r), m = piece(x, j * x->n + r + 1) - at;
-            memcpy(rows + (size_t)at * row, x->all + (size_t)r * most,
-                   (size_t)m * row * sizeof *rows);
-        }
-    }
-    return CB_OK;
-}
-
-/* The rank that computes token i of the prompt */
-static int rank_of(const struct context_split *x, int i)
-{
-    int p = (int)((int64_t)i * x->n_step * x->n / x->n_feed);
-
-    while (piece(x, p + 1) <= i)
-        p++;
-    while (piece(x, p) > i)
-        p--;
-    return p % x->n;
-}
-
-/* Rows of tokens from..end-1 -> rows[end - from][row] on every rank; own[]: this rank's, in order
- */
-static int share_rows(const struct context_split *x, int from, int end, const float *own,
-                      size_t row, float *rows)
-{
-    const size_t n = (size_t)(end - from) * row;
-
-    memset(x->mine, 0, n * sizeof *x->mine);
-    for (int i = from; i < end; i++)
-        if (rank_of(x, i) == x->me) {
-            memcpy(x->mine + (size_t)(i - from) * row, own, row * sizeof *own);
-            own += row;
-        }
-    TRY(cb_ranks_share(x->team, x->mine, n * sizeof *x->mine, x->all));
-    for (int i = from; i < end; i++)
-        memcpy(rows + (size_t)(i - from) * row,
-               x->all + (size_t)rank_of(x, i) * n + (size_t)(i - from) * row, row * sizeof *rows);
-    return CB_OK;
-}
-
-/* From the last tokens to the first: a token's row does not move towards the begin. */
-int cb_context_split_last_rows(const struct attention *a, float *rows, size_t row, int n)
-{
-    const struct context_split *x = a->split;
-    const int first = cb_context_split_works(a) ? x->n_feed - n : 0, step = (int)(x->most / row);
-    int left = 0;
-
-    if (!cb_context_split_works(a))
-        return CB_OK;
-    for (int i = first; i < x->n_feed; i++)
-        left += rank_of(x, i) == x->me;
-    for (int end = x->n_feed; end > first; end -= step) {
-        const int from = max_int(first, end - step);
-        for (int i = from; i < end; i++)
-            left -= rank_of(x, i) == x->me;
-        TRY(share_rows(x, from, end, rows + (size_t)left * row, row,
-                       rows + (size_t)(from - first) * row));
-    }
-    return CB_OK;
-}
-
-int cb_context_split_last_of(const struct attention *a, float *ring, size_t row, int w)
-{
-    const struct context_split *x = a->split;
-    const int n = min_int(w, a->bank->n_feed), skip = a->bank->n_feed - n;
-    float *rows;
-    int err, own = 0;
-
-    if (!cb_context_split_works(a))
-        return CB_OK;
-    if (!(rows = cb_calloc((size_t)n * row, sizeof *rows)))
-        return CB_ENOMEM;
-    for (int i = skip; i < skip + n; i++)
-        if (rank_of(x, i) == x->me)
-            memcpy(rows + (size_t)own++ * row, ring + (size_t)((x->from + i) % w) * row,
-                   row * sizeof *rows);
-    err = cb_context_split_last_rows(a, rows, row, n);
-    for (int i = 0; !err && i < n; i++)
-        memcpy(ring + (size_t)((x->from + skip + i) % w) * row, rows + (size_t)i * row,
-               row * sizeof *rows);
-    free(rows);
-    return err;
+    return cb_piece(x, cb_piece_of(x, at) + 1) - at;
 }
 
 /* ---- append ---- */
 
-/* Keys and values of c -> mine[c->n][2][n_kv * hd] */
-static void pack_rows(const struct context_split *x, const struct chunk *c, size_t row)
+/* Keys and values of c, and its queries with queries 1 -> mine[c->n][width] */
+static void pack_rows(const struct context_split *x, const struct chunk *c, size_t row,
+                      size_t width)
 {
     for (int i = 0; i < c->n; i++) {
-        float *to = x->mine + (size_t)i * 2 * row;
-        memcpy(to, c->k + (size_t)i * (size_t)c->stride, row * sizeof *to);
-        memcpy(to + row, c->v + (size_t)i * (size_t)c->stride, row * sizeof *to);
+        const size_t at = (size_t)i * (size_t)c->stride;
+        float *to = x->mine + (size_t)i * width;
+        memcpy(to, c->k + at, row * sizeof *to);
+        memcpy(to + row, c->v + at, row * sizeof *to);
+        memcpy(to + 2 * row, c->q + at, (width - 2 * row) * sizeof *to);
     }
 }
 
-/* Stores the rows of all pieces of the step that c is of. */
+int cb_context_split_goes_round(const struct attention *a, int l)
+{
+    return cb_context_split_works(a) && cb_context_split_joins(a, l);
+}
+
+/* Floats that a token of a step sends */
+static size_t width_of(const struct attention *a, int l)
+{
+    return row_floats(a, l) + (cb_context_split_goes_round(a, l) ? query_floats(a, l) : 0);
+}
+
+/* Stores the rows of all pieces of the step that c is of; its queries stay in step. */
 static int append_step(struct attention *a, const struct chunk *c)
 {
     const struct context_split *x = a->split;
-    struct store *st = &a->bank->store[c->l];
-    const size_t row = (size_t)st->n_kv * (size_t)st->hd;
-    const int first = step_of(x, c->pos[0] - x->from) * x->n;
-    const size_t most = (size_t)most_piece(x) * 2 * row;
+    const size_t row = row_floats(a, c->l) / 2, width = width_of(a, c->l);
+    const int first = first_piece(x, c);
+    const size_t most = (size_t)cb_piece_most(x) * width;
 
-    pack_rows(x, c, row);
-    memset(x->mine + (size_t)c->n * 2 * row, 0, (most - (size_t)c->n * 2 * row) * sizeof(float));
-    TRY(cb_ranks_share(x->team, x->mine, most * sizeof(float), x->all));
+    pack_rows(x, c, row, width);
+    memset(x->mine + (size_t)c->n * width, 0, (most - (size_t)c->n * width) * sizeof(float));
+    TRY(cb_ranks_share(x->team, x->mine, most * sizeof(float), x->step));
     for (int r = 0; r < x->n; r++) {
-        const float *k = x->all + (size_t)r * most;
-        const int at = piece(x, first + r), n = piece(x, first + r + 1) - at;
-        TRY(cb_store_append(st, a->dev, k, k + row, (int)(2 * row), n, x->from + at));
+        const float *k = x->step + (size_t)r * most;
+        const int at = cb_piece(x, first + r), n = cb_piece(x, first + r + 1) - at;
+        TRY(cb_store_append(&a->bank->store[c->l], a->dev, k, k + row, (int)width, n,
+                            x->from + at));
     }
     return 1;
+}
+
+void cb_context_split_piece(const struct attention *a, const struct chunk *c, int r,
+                            struct chunk *of)
+{
+    const struct context_split *x = a->split;
+    const size_t width = width_of(a, c->l);
+    const int p = first_piece(x, c) + r;
+
+    *of = (struct chunk){ .l = c->l,
+                          .q = x->step + (size_t)r * (size_t)cb_piece_most(x) * width +
+                               row_floats(a, c->l),
+                          .stride = (int)width,
+                          .n = cb_piece(x, p + 1) - cb_piece(x, p),
+                          .pos0 = x->from + cb_piece(x, p),
+                          .pos_end = x->from + x->n_feed };
+}
+
+float *cb_context_split_out(const struct attention *a, int r, float *own)
+{
+    return r == a->split->me ? own : a->split->out;
 }
 
 int cb_context_split_append(struct attention *a, const struct chunk *c)
@@ -433,24 +346,32 @@ int cb_context_split_joins(const struct attention *a, int l)
     return cb_context_split_deals(a, l) && (a->bank->decoding || a->split->from);
 }
 
+/* The prompt's tokens up to the last of chunk c */
+static int end_of(const struct context_split *x, const struct chunk *c)
+{
+    return (c->pos ? c->pos[c->n - 1] : c->pos0 + c->n - 1) - x->from + 1;
+}
+
+/* Of a prompt whose parts are joined: does this rank read its new rows for chunk c? Where queries
+ * go round, the rank does whose queries they are. */
+static int reads_new(const struct attention *a, const struct chunk *c)
+{
+    const int from = cb_context_split_goes_round(a, c->l)
+                         ? cb_piece_of(a->split, c->pos0 - a->split->from) % a->split->n
+                         : 0;
+    return from == a->split->me;
+}
+
 int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal)
 {
     const struct context_split *x = a->split;
 
-    if (cb_context_split_works(a)) {
-        const int own = step_of(x, c->pos[0] - x->from) * x->n + x->me;
-        return piece(x, own - x->me + x->n) - piece(x, own + 1);
-    }
-    if (!cb_context_split_joins(a, c->l) || a->bank->decoding || !x->me)
+    if (!x || a->bank->decoding)
         return 0;
+    if (!cb_context_split_joins(a, c->l) || reads_new(a, c))
+        return x->n_step ? cb_piece(x, first_piece(x, c) + x->n) - end_of(x, c) : 0;
     *causal = 0;
     return a->bank->store[c->l].n[0] - cb_context_split_own(a, c->l, x->from);
-}
-
-/* The first query of rank r's share of a chunk of n; the share after the last one begins at n. */
-static int share_of(const struct context_split *x, int r, int n)
-{
-    return (int)((int64_t)r * n / x->n);
 }
 
 /* Do all ranks have the rows that chunk c reads, and is it computed on every rank? */
@@ -466,34 +387,8 @@ int cb_context_split_queries(const struct attention *a, const struct chunk *c, i
 {
     const int deals = deals_queries(a, c);
 
-    *first = deals ? share_of(a->split, a->split->me, c->n) : 0;
-    return deals ? share_of(a->split, a->split->me + 1, c->n) - *first : c->n;
-}
-
-/* Of rows[n][row], of which this rank has its queries' -> all of them */
-static int share_queries(const struct context_split *x, float *rows, size_t row, int n)
-{
-    const size_t most = (size_t)(n / x->n + 1) * row;
-
-    memset(x->mine, 0, most * sizeof *x->mine);
-    memcpy(x->mine, rows + (size_t)share_of(x, x->me, n) * row,
-           (size_t)(share_of(x, x->me + 1, n) - share_of(x, x->me, n)) * row * sizeof *rows);
-    TRY(cb_ranks_share(x->team, x->mine, most * sizeof *x->mine, x->all));
-    for (int r = 0; r < x->n; r++) {
-        const int first = share_of(x, r, n);
-        memcpy(rows + (size_t)first * row, x->all + (size_t)r * most,
-               (size_t)(share_of(x, r + 1, n) - first) * row * sizeof *rows);
-    }
-    return CB_OK;
-}
-
-int cb_context_split_share_out(struct attention *a, const struct attention_call *call)
-{
-    const size_t n_head = (size_t)a->model->hp.n_head;
-    const size_t hd = (size_t)a->model->layer[call->c.l].hd;
-
-    TRY(share_queries(a->split, call->out, n_head * hd, call->c.n));
-    return call->lse ? share_queries(a->split, call->lse, n_head, call->c.n) : CB_OK;
+    *first = deals ? cb_query_share(a->split, a->split->me, c->n) : 0;
+    return deals ? cb_query_share(a->split, a->split->me + 1, c->n) - *first : c->n;
 }
 
 int cb_context_split_join(struct attention *a, const struct attention_call *call)

@@ -59,6 +59,13 @@ int cb_context_split_last_of(const struct attention *a, float *ring, size_t row,
 /* 1: the new rows of all ranks are stored, or they are not for this rank; 0: the caller stores
  * those of c */
 int cb_context_split_append(struct attention *a, const struct chunk *c);
+/* 1: no rank has all rows that the step's queries read, so that they go round (prompt_rounds.c) */
+int cb_context_split_goes_round(const struct attention *a, int l);
+/* Then, once c is stored: rank r's queries of the step that c is of -> of; and where their results
+ * go on this rank, whose own queries' are `own` */
+void cb_context_split_piece(const struct attention *a, const struct chunk *c, int r,
+                            struct chunk *of);
+float *cb_context_split_out(const struct attention *a, int r, float *own);
 /* How many of the newest slots of the layer this rank does not read for chunk c; *causal becomes 0
  * where all queries read all others. */
 int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal);
