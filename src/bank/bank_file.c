@@ -118,6 +118,14 @@ int cb_bank_writer_add(struct bank_writer *w, const struct area *a)
     return CB_OK;
 }
 
+int cb_bank_writer_replace(struct bank_writer *w, int i, const void *bytes)
+{
+    struct bank_area *a = &w->area[i];
+
+    a->hash = XXH3_64bits(bytes, (size_t)a->bytes);
+    return put(w, bytes, (size_t)a->bytes, a->at);
+}
+
 static int finish(struct bank_writer *w, int version, const char *about, size_t n)
 {
     struct header h = {

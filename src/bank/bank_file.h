@@ -37,6 +37,8 @@ uint64_t cb_bank_file_bytes(const size_t *bytes, int n);
 /* unsynced: as in struct new_file, for files that can be made again: checksums find what is lost */
 int cb_bank_writer_open(const char *path, int unsynced, struct bank_writer **out);
 int cb_bank_writer_add(struct bank_writer *w, const struct area *a);
+/* The i-th one that was added has these bytes, as many, instead. */
+int cb_bank_writer_replace(struct bank_writer *w, int i, const void *bytes);
 /* Ends with the text about[n], and frees w, even after a failure. */
 int cb_bank_writer_finish(struct bank_writer *w, int version, const char *about, size_t n);
 void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed */

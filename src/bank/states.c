@@ -302,22 +302,6 @@ int cb_states_fetch(struct states *s, int n)
     return CB_OK;
 }
 
-int cb_states_drop_damaged(struct states *s)
-{
-    float *x = NULL;
-
-    for (int i = s->n; i > 0; i--) {
-        if (cb_checkpoint_memory(s->point[i - 1].x))
-            continue;
-        if (!x && !(x = cb_alloc_aligned(floats(s), sizeof *x)))
-            return CB_ENOMEM;
-        if (cb_checkpoint_read(s->point[i - 1].x, x))
-            drop_one(s, i - 1);
-    }
-    free(x);
-    return CB_OK;
-}
-
 void cb_states_cut(struct states *s, int at)
 {
     int i = s->n;
@@ -354,6 +338,15 @@ void cb_states_counts(const struct states *s, int32_t *out)
     out[0] = s->n;
     for (int i = 0; i < s->n; i++)
         out[1 + i] = s->point[i].at;
+}
+
+void cb_states_uncount(int32_t *counts, int i)
+{
+    int32_t *at = counts + 1;
+
+    counts[0]--;
+    memmove(at + i, at + i + 1, (size_t)(counts[0] - i) * sizeof *at);
+    at[counts[0]] = 0;
 }
 
 int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen)

@@ -120,8 +120,6 @@ int cb_states_last(const struct states *s, int n);
 /* Reads that checkpoint if it stands in a file. CB_EFORMAT, CB_EIO: the file does not have it as it
  * was saved, and the checkpoint is dropped. CB_ENOMEM */
 int cb_states_fetch(struct states *s, int n);
-/* Drops all checkpoints that their files do not have as they were saved. CB_ENOMEM */
-int cb_states_drop_damaged(struct states *s);
 /* Goes back to the checkpoint at `at`, which is in memory, or to the beginning. Later checkpoints
  * are dropped. */
 void cb_states_cut(struct states *s, int at);
@@ -134,6 +132,7 @@ struct area;
 struct bank_file;
 int cb_states_n_counts(const struct states *s);
 void cb_states_counts(const struct states *s, int32_t *out);
+void cb_states_uncount(int32_t *counts, int i); /* as if checkpoint number i were not there */
 /* Of a timeline of n_seen tokens. The file may hold more checkpoints than the limit allows: see
  * cb_states_fit(). The checkpoints come with one of the two calls below. CB_EFORMAT */
 int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen);

@@ -17,11 +17,32 @@
 #include "session_state.h"
 #include "whole_bank.h"
 
-/* Of an area, only what the file that is continued lacks */
-static int add_rest(const struct cb_session *s, const struct area *a, const struct saved_how *how,
-                    struct bank_writer *w)
+/* A file that is written */
+struct writing {
+    const struct cb_session *s;
+    const struct saved_how *how;
+    struct bank_writer *w;
+    int32_t *counts;            /* of s, without the checkpoints that were lost */
+    int n_checkpoint, any_lost; /* in the file; 1: the file of some has them damaged */
+    void *read;                 /* room for a checkpoint; NULL: all were in memory so far */
+};
+
+static int add_counts(struct writing *x)
 {
-    const size_t skip = how->parent ? cb_session_area_of(s, a, how->n_shared) : 0;
+    const size_t n = (size_t)cb_session_n_counts(x->s);
+
+    if (!(x->counts = cb_calloc(n, sizeof *x->counts)))
+        return CB_ENOMEM;
+    cb_session_counts(x->s, x->counts);
+    return cb_bank_writer_add(
+        x->w, &(struct area){ AREA_COUNTS, 0, 0, 0, x->counts, n * sizeof *x->counts });
+}
+
+/* Of an area, only what the file that is continued lacks */
+static int add_rest(const struct writing *x, const struct area *a)
+{
+    const struct saved_how *how = x->how;
+    const size_t skip = how->parent ? cb_session_area_of(x->s, a, how->n_shared) : 0;
     struct area rest = *a;
     const void *at;
 
@@ -29,52 +50,65 @@ static int add_rest(const struct cb_session *s, const struct area *a, const stru
     rest.from += skip;
     rest.at = (char *)(uintptr_t)at + skip;
     rest.bytes -= skip;
-    return cb_bank_writer_add(w, &rest);
+    return cb_bank_writer_add(x->w, &rest);
+}
+
+/* The new file does without a checkpoint that its own file has damaged: without one, a cut computes
+ * more. */
+static void leave_out(struct writing *x)
+{
+    const struct states *states = &x->s->bank.states;
+    int32_t *counts = x->counts + cb_session_n_counts(x->s) - cb_states_n_counts(states);
+
+    cb_states_uncount(counts, x->n_checkpoint);
+    x->any_lost = 1;
 }
 
 /* A checkpoint may still be in the file that the session was loaded from. */
-static int add_checkpoint(const struct cb_session *s, const struct area *a, struct bank_writer *w)
+static int add_checkpoint(struct writing *x, const struct area *a)
 {
-    const struct checkpoint *c = s->bank.states.point[a->head].x;
+    const struct checkpoint *c = x->s->bank.states.point[a->head].x;
     struct area full = *a;
-    void *read = NULL;
-    int err = CB_OK;
 
     full.at = cb_checkpoint_memory(c);
     if (!full.at) {
-        full.at = read = cb_calloc(a->bytes, 1);
-        err = read ? cb_checkpoint_read(c, read) : CB_ENOMEM;
+        if (!x->read && !(x->read = cb_alloc_aligned(a->bytes, 1)))
+            return CB_ENOMEM;
+        if (cb_checkpoint_read(c, x->read)) {
+            leave_out(x);
+            return CB_OK;
+        }
+        full.at = x->read;
     }
-    if (!err)
-        err = cb_bank_writer_add(w, &full);
-    free(read);
+    full.head = x->n_checkpoint++;
+    return cb_bank_writer_add(x->w, &full);
+}
+
+static int add_areas(struct writing *x, const struct saved_head *head)
+{
+    struct area *a = NULL;
+    int n = 0, err = cb_session_areas(x->s, &a, &n);
+
+    for (int i = 0; !err && i < n; i++)
+        err = a[i].kind == AREA_CHECKPOINT ? add_checkpoint(x, &a[i]) : add_rest(x, &a[i]);
+    for (int i = 0; !err && i < head->n; i++)
+        err = cb_bank_writer_add(x->w, &head->area[i]);
+    free(a);
     return err;
 }
 
-static int add_head(const struct saved_head *head, struct bank_writer *w)
+static int add_all(const struct cb_session *s, const struct saved_how *how,
+                   const struct saved_head *head, struct bank_writer *w)
 {
-    for (int i = 0; i < head->n; i++)
-        TRY(cb_bank_writer_add(w, &head->area[i]));
-    return CB_OK;
-}
+    struct writing x = { .s = s, .how = how, .w = w };
+    int err = add_counts(&x);
 
-static int add_all(const struct cb_session *s, const struct saved_how *how, struct bank_writer *w)
-{
-    const int n_counts = cb_session_n_counts(s);
-    int32_t *counts = cb_calloc((size_t)n_counts, sizeof *counts);
-    struct area *a = NULL;
-    int n = 0, err = counts ? cb_session_areas(s, &a, &n) : CB_ENOMEM;
-
-    if (!err) {
-        cb_session_counts(s, counts);
-        err = cb_bank_writer_add(
-            w, &(struct area){ AREA_COUNTS, 0, 0, 0, counts, (size_t)n_counts * sizeof *counts });
-    }
-    for (int i = 0; !err && i < n; i++)
-        err =
-            a[i].kind == AREA_CHECKPOINT ? add_checkpoint(s, &a[i], w) : add_rest(s, &a[i], how, w);
-    free(counts);
-    free(a);
+    if (!err)
+        err = add_areas(&x, head);
+    if (!err && x.any_lost)
+        err = cb_bank_writer_replace(w, 0, x.counts);
+    free(x.counts);
+    free(x.read);
     return err;
 }
 
@@ -126,9 +160,7 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
     int err = cb_bank_writer_open(path, how->unsynced, &w);
 
     if (!err)
-        err = add_all(s, how, w);
-    if (!err)
-        err = add_head(head, w);
+        err = add_all(s, how, head, w);
     if (cb_session_check_files(s)) /* also the cause of a write that failed */
         err = CB_EIO;
     if (!err)
@@ -145,8 +177,6 @@ int cb_saved_write(const struct cb_session *s, const char *path, const struct sa
 
     TRY(name_parent(how->about, how));
     TRY(name_begin(how->about, s));
-    /* a new file has new checksums; without a damaged checkpoint, the session stays the same */
-    TRY(cb_states_drop_damaged((struct states *)(uintptr_t)&s->bank.states));
     text = cb_json_dumps(how->about, JSON_INDENT(2));
     (void)json_object_del(how->about, "begins"); /* others are compared with the description */
     if (!text)
