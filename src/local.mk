@@ -255,11 +255,11 @@ libcore_la_SOURCES += \
 	src/attention/gram.c src/attention/gram.h \
 	src/attention/index_choice.c src/attention/index_choice.h \
 	src/attention/index_keys.c src/attention/index_keys.h \
-	src/attention/parts.c src/attention/parts.h \
+	src/attention/parts.c src/attention/parts.h src/attention/parts_attend.c \
 	src/attention/prompt_rounds.c src/attention/prompt_rounds.h \
 	src/attention/prefill.h \
 	src/attention/prefill_table.c src/attention/prefill_table.h \
-	src/attention/reader.h \
+	src/attention/reader.h src/attention/reader_hooks.c \
 	src/attention/reader_table.c src/attention/reader_table.h \
 	src/attention/reads.c src/attention/reads.h \
 	src/attention/rows_ahead.c \
@@ -275,10 +275,10 @@ libcore_la_SOURCES += \
 	src/attention/readers/compact_positions.c \
 	src/attention/readers/cross_layer.c \
 	src/attention/readers/entries.c \
-	src/attention/readers/far_blocks.c src/attention/readers/far_blocks.h \
+	src/attention/readers/far_blocks.c \
 	src/attention/readers/key_pages.c \
 	src/attention/readers/mixer.c \
-	src/attention/readers/own_slots.c src/attention/readers/own_slots.h \
+	src/attention/readers/own_slots.c \
 	src/attention/readers/pairs.c \
 	src/attention/readers/partial_keys.c \
 	src/attention/readers/rolling.c \

@@ -177,9 +177,7 @@ static int follow(struct attention *a, const struct chunk *led, const float *lse
     c.pos_end = end;
     if (c.n < 1)
         return CB_OK;
-    TRY(make_room(a, &c));
-    cb_store_sort(&a->bank->store[c.l]);
-    TRY(cb_store_append(&a->bank->store[c.l], a->dev, c.k, c.v, c.stride, c.n, c.pos0));
+    TRY(store_tokens(a, &c));
     TRY(attended(a, &c, lse));
     return cb_scores_wanted(a, c.l, 1) ? cb_scoring_chunk(a, &c, a->leader, lse) : CB_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* attend.h - attention of one layer in five steps: append, parts, attend and join, score, settle
- * (attend.c); and what a session's attention is asked between feeds (attend_open.c). */
+ * (attend.c); what a session's attention is asked between feeds (attend_open.c), and what its
+ * layers' readers are (reader_hooks.c). */
 #ifndef ATTEND_H
 #define ATTEND_H
 
@@ -25,8 +26,6 @@ const char *cb_attention_uncut(const struct attention *a, int n);
  * Then call the second. */
 void cb_attention_cut(struct attention *a, int n);
 int cb_attention_resume(struct attention *a, int n);
-/* Do checkpoints have the rows of windows that layers drop? */
-int cb_attention_resumes(const struct attention *a);
 /* NULL if decoded tokens can be taken back, and if several can go through each layer before the
  * next layer; else the reason why not. */
 const char *cb_attention_undraftable(const struct attention *a);

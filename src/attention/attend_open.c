@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-#include "bank/states.h"
-#include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "context_split.h"
@@ -14,7 +12,6 @@
 #include "prefill.h"
 #include "prefill_table.h"
 #include "reader_table.h"
-#include "readers/whole.h"
 #include "scoring/scores.h"
 #include "scoring_table.h"
 #include "state_memory.h"
@@ -178,9 +175,10 @@ void cb_attention_close(struct attention *a)
 size_t cb_attention_bytes(const struct attention *a, int n_feed, int n_most, int n_kept)
 {
     size_t sum = a->policy->state_bytes + a->policy->m->layer_bytes * (size_t)a->bank->n_layer +
-                 cb_prefill_bytes(a) + cb_parts_bytes(a) + cb_state_bytes(a->turned) +
-                 cb_scorings_bytes(a, n_most) + cb_token_pruning_bytes(a, n_feed) +
-                 cb_context_split_bytes(a) + cb_draft_rows_bytes(a);
+                 cb_state_bytes(a->prompt.x) + cb_state_bytes(a->parts) +
+                 cb_state_bytes(a->turned) + cb_scorings_bytes(a, n_most) +
+                 (a->pass ? (size_t)n_feed * sizeof *a->pass : 0) + cb_context_split_bytes(a) +
+                 cb_draft_rows_bytes(a);
 
     for (int i = 0; i < a->n_reading; i++) {
         const struct reading *x = &a->reading[i];
@@ -313,11 +311,6 @@ int cb_attention_resume(struct attention *a, int n)
     return CB_OK;
 }
 
-int cb_attention_resumes(const struct attention *a)
-{
-    return cb_attention_has(a, READ_RESUMES);
-}
-
 /* Have all readers of layer l this trait, of its rows and of its state? */
 static int all_have(const struct attention *a, int l, unsigned trait)
 {
@@ -402,126 +395,4 @@ int cb_attention_max_step(const struct attention *a, int l, int i)
 int cb_attend_drops_every(const struct attention *a, int l)
 {
     return cb_prefill_drops_every(a, l);
-}
-
-const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,
-                                 int n_layer)
-{
-    return cb_prefill_refuses(form, row, n_layer);
-}
-
-void cb_attention_begin(struct attention *a)
-{
-    cb_draft_rows_feed(a);
-    for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->begin)
-            a->reading[i].r->begin(a);
-}
-
-void cb_attention_fed(struct attention *a, int n)
-{
-    for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->fed)
-            a->reading[i].r->fed(a, n);
-}
-
-const float *cb_attend_mix(const struct mix_call *c)
-{
-    return c->a[0]->beside[c->l]->r->mix(c);
-}
-
-void cb_attend_passed(struct attention *a, int l, int pos)
-{
-    const struct reading *both[] = { a->layer[l], a->beside[l] };
-
-    for (int k = 0; k < 2; k++)
-        if (both[k] && both[k]->r->passed)
-            both[k]->r->passed(a, l, pos);
-}
-
-int cb_attend_wants_guess(const struct attention *a, int l)
-{
-    return a->layer[l]->r->guess != NULL;
-}
-
-void cb_attend_guess(struct attention *a, int l, int i, const float *q)
-{
-    a->layer[l]->r->guess(a, l, i, q);
-}
-
-/* ---- the memory plan ---- */
-
-uint64_t cb_attention_read_bytes(const struct attention *a, int l, int n, const struct planned *p,
-                                 uint64_t *scanned)
-{
-    const struct reader *r = a->layer[l]->r;
-
-    *scanned = 0;
-    if (a->model->layer[l].kv_back)
-        return cb_whole_lent_bytes(a, l, n);
-    return (r->read_bytes ? r->read_bytes : cb_whole_read_bytes)(a, l, n, p, scanned);
-}
-
-uint64_t cb_attention_held_bytes(const struct attention *a, int l, int n)
-{
-    const struct reader *r = a->layer[l]->r;
-    return r->held_bytes ? r->held_bytes(a, l, n) : 0;
-}
-
-uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,
-                                   const struct planned *p)
-{
-    const struct reader *r = a->layer[l]->r;
-
-    return r->unheld_bytes && late == cb_reader_has(a, l, READ_LATE) ? r->unheld_bytes(a, l, p) : 0;
-}
-
-int cb_attention_period(const struct attention *a)
-{
-    int most = 0;
-
-    for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->period)
-            most = max_int(most, a->reading[i].r->period(a, a->reading[i].x));
-    return most;
-}
-
-/* ---- what readers remember, as plain data ---- */
-
-int cb_attention_n_counts(const struct attention *a, int l)
-{
-    return a->layer[l]->r->n_counts ? a->layer[l]->r->n_counts(a, l) : 0;
-}
-
-void cb_attention_counts(const struct attention *a, int l, int32_t *out)
-{
-    if (a->layer[l]->r->counts)
-        a->layer[l]->r->counts(a, l, out);
-}
-
-int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts)
-{
-    return a->layer[l]->r->set_counts ? a->layer[l]->r->set_counts(a, l, counts) : CB_OK;
-}
-
-int cb_attention_most_areas(const struct attention *a, int l)
-{
-    return a->layer[l]->r->most_areas ? a->layer[l]->r->most_areas(a, l) : 0;
-}
-
-int cb_attention_areas(const struct attention *a, int l, struct area *out)
-{
-    return a->layer[l]->r->areas ? a->layer[l]->r->areas(a, l, out) : 0;
-}
-
-size_t cb_attention_area_of(const struct attention *a, const struct area *of, int n)
-{
-    const struct reader *r = a->layer[of->layer]->r;
-
-    return r->area_of ? r->area_of(a, of, n) : 0;
-}
-
-int cb_attention_check(const struct attention *a, int l)
-{
-    return a->layer[l]->r->check ? a->layer[l]->r->check(a, l) : CB_OK;
 }

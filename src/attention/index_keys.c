@@ -115,38 +115,29 @@ uint64_t cb_index_keys_scanned(const struct index_keys *x, int n)
            (x->strips ? cb_strip_scan_bytes(x->hd) / STRIP_BLOCK : cb_kv_row_bytes(x->type, x->hd));
 }
 
-int cb_index_keys_device(const struct attention *a)
-{
-    return a->dev->ops->memory
-               ? cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
-                         a->policy->m->name, a->dev->name)
-               : CB_OK;
-}
-
 /* ---- of a session ---- */
 
-int cb_index_sets_new(const struct attention *a, size_t size, void **state)
+int cb_index_sets_open(const struct attention *a, struct index_sets *x)
 {
-    struct index_sets *x;
-
-    if (!(x = *state = cb_state_new(size)))
-        return CB_ENOMEM;
-    TRY(cb_index_keys_device(a));
+    if (a->dev->ops->memory)
+        return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
+                       a->policy->m->name, a->dev->name);
     x->key = cb_state_calloc(x, (size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
+    x->most = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->most);
     return cb_state_status(x);
 }
 
 int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each)
 {
-    int32_t *list;
+    return cb_state_fit(x, &x->list, &x->cap, n * each, sizeof *x->list);
+}
 
-    if (n * each <= x->cap)
-        return CB_OK;
-    if (!(list = cb_state_realloc(x, x->list, n * each, sizeof *list)))
-        return CB_ENOMEM;
-    x->list = list;
-    x->cap = n * each;
-    return CB_OK;
+int cb_index_room(const struct attention *a, int l, int i)
+{
+    const struct index_sets *x = cb_reader_state(a, l);
+    const int pos = a->bank->n_seen + i;
+
+    return pos < x->most[l] ? x->most[l] - pos : INT32_MAX;
 }
 
 static const struct index_keys *keys_of(const struct attention *a, int l)
@@ -206,12 +197,8 @@ void cb_index_clear(struct attention *a, void *state)
 
 int cb_index_most_areas(const struct attention *a, int l)
 {
-    const struct index_keys *x = keys_of(a, l);
-    int n = 0;
-
-    for (int i = 0; i < INDEX_SORTS; i++)
-        n += x[i].at != NULL;
-    return n;
+    (void)a, (void)l;
+    return INDEX_SORTS;
 }
 
 int cb_index_areas(const struct attention *a, int l, struct area *out)

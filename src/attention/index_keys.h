@@ -40,8 +40,6 @@ size_t cb_index_keys_bytes(const struct index_keys *x, int n);
 /* Bytes of them that later tokens leave as they are: blocks of strips are whole */
 size_t cb_index_keys_whole(const struct index_keys *x, int n);
 uint64_t cb_index_keys_scanned(const struct index_keys *x, int n);
-/* CB_EUNSUPPORTED where the session's device does not score such keys */
-int cb_index_keys_device(const struct attention *a);
 
 /* ---- the keys of a session. The states of readers begin with this, and the hooks are theirs ----
  */
@@ -50,12 +48,13 @@ enum { INDEX_SORTS = 2 }; /* of keys that a layer may have: areas of head 0, 1 *
 
 struct index_sets {
     struct index_keys *key; /* [n_layer][INDEX_SORTS] */
+    int *most;              /* [n_layer] tokens that a query reads: all it sees, up to these */
     int32_t *list;          /* [cap] what tokens of a chunk read */
     size_t cap;
 };
 
-/* A state of `size` bytes, which begins with struct index_sets. CB_EUNSUPPORTED; CB_ENOMEM */
-int cb_index_sets_new(const struct attention *a, size_t size, void **state);
+/* CB_EUNSUPPORTED where the session's device does not score such keys; CB_ENOMEM */
+int cb_index_sets_open(const struct attention *a, struct index_sets *x);
 /* Room in x->list for n lists of `each` tokens; what is there stays. CB_ENOMEM */
 int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each);
 static inline struct index_keys *cb_index_set(const struct index_sets *x, int l, int sort)
@@ -63,6 +62,8 @@ static inline struct index_keys *cb_index_set(const struct index_sets *x, int l,
     return &x->key[l * INDEX_SORTS + sort];
 }
 
+/* A chunk's queries all choose, or none does. */
+int cb_index_room(const struct attention *a, int l, int i);
 int cb_index_stored(struct attention *a, const struct chunk *c); /* the keys of sort 0 */
 uint64_t cb_index_held_bytes(const struct attention *a, int l, int n);
 void cb_index_cut(struct attention *a, void *state, int n);
@@ -73,8 +74,8 @@ size_t cb_index_area_of(const struct attention *a, const struct area *of, int n)
 int cb_index_check(const struct attention *a, int l);
 /* The hooks that are the same for all */
 #define INDEX_HOOKS                                                                                \
-    .clear = cb_index_clear, .cut = cb_index_cut, .held_bytes = cb_index_held_bytes,               \
-    .most_areas = cb_index_most_areas, .areas = cb_index_areas, .area_of = cb_index_area_of,       \
-    .check = cb_index_check
+    .clear = cb_index_clear, .cut = cb_index_cut, .room = cb_index_room,                           \
+    .held_bytes = cb_index_held_bytes, .most_areas = cb_index_most_areas, .areas = cb_index_areas, \
+    .area_of = cb_index_area_of, .check = cb_index_check
 
 #endif

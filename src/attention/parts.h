@@ -28,22 +28,43 @@ struct part {
     int n_slot, after;
 };
 
+/* A session's */
+struct parts {
+    int n, n_run;
+    size_t cap;
+    struct part *part;  /* [cap] */
+    struct kv_run *run; /* [cap][n_run] */
+    float *lse;         /* [chunk][n_head] */
+    float *out2,
+        *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
+    int *skips; /* [n_head] 1 = the head skips the part */
+};
+
 int cb_parts_open(struct attention *a);
 void cb_parts_close(struct attention *a);
-size_t cb_parts_bytes(const struct attention *a);
 
 void cb_parts_clear(struct attention *a);
 /* Adds a part. The caller fills its runs [n_kv] (or [n_head], see by_head) -> *run, which stay
  * valid until the next call. */
 int cb_parts_add(struct attention *a, const struct part *p, struct kv_run **run);
-/* A part of token i of c, which reads the slots list[n], the same in all heads */
-int cb_parts_add_list(struct attention *a, const struct chunk *c, int i, const int32_t *list,
-                      int n);
-/* The same, with a list for each KV head: the n[h] slots at list + h * stride */
-int cb_parts_add_lists(struct attention *a, const struct chunk *c, int i, const int32_t *list,
-                       size_t stride, const int *n);
-/* A part with all queries of chunk c, for the caller to adapt. */
+/* Parts with queries of chunk c, for the caller to adapt: all, n of them from `first` on, or one,
+ * which sees all that its part reads */
 struct part cb_parts_of(const struct attention *a, const struct chunk *c);
+struct part cb_parts_some(const struct attention *a, const struct chunk *c, int first, int n);
+struct part cb_parts_one(const struct attention *a, const struct chunk *c, int i);
+
+/* Adds a part that reads the slots of c's layer from `from` on, less the newest `left` of each KV
+ * head. logit: where a decoded token's are to be left, [n_head][n_ctx], or NULL */
+int cb_parts_add_slots(struct attention *a, const struct chunk *c, const struct part *p, int from,
+                       int left, float *logit);
+/* The first n queries of c read everything before them. */
+int cb_parts_add_first(struct attention *a, const struct chunk *c, int n);
+/* Adds a part that reads the slots list[n], the same in all heads; */
+int cb_parts_add_list(struct attention *a, const struct chunk *c, const struct part *p,
+                      const int32_t *list, int n);
+/* or a list for each KV head: the n[h] slots at list + h * stride */
+int cb_parts_add_lists(struct attention *a, const struct chunk *c, const struct part *p,
+                       const int32_t *list, size_t stride, const int *n);
 
 /* Adds the part with all that chunk c sees of its layer's store. logit: where a decoded token's are
  * to be left, [n_head][n_ctx], or NULL */
@@ -53,19 +74,30 @@ int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit);
  * them out (context_split.h). */
 void cb_parts_deal(struct attention *a, const struct chunk *c);
 
-int cb_parts_n(const struct attention *a);
-const struct part *cb_parts_at(const struct attention *a, int i);
-struct kv_run *cb_parts_runs(const struct attention *a, int i);
+static inline int cb_parts_n(const struct attention *a)
+{
+    return a->parts->n;
+}
+
+static inline const struct part *cb_parts_at(const struct attention *a, int i)
+{
+    return &a->parts->part[i];
+}
+
+static inline struct kv_run *cb_parts_runs(const struct attention *a, int i)
+{
+    return a->parts->run + (size_t)i * (size_t)a->parts->n_run;
+}
 
 /* 1: the decoded token's query head h has left part i out, which holds too little (skip) */
 int cb_parts_left_out(const struct attention *a, int i, int h);
 
 /* Arguments of the attention op for layer l, without queries and runs */
 struct attn cb_parts_attn(const struct attention *a, int l);
-/* Asks the kernel for the rows that the parts of layer l read. */
-void cb_parts_prefetch(const struct attention *a, int l);
 /* The same with the queries, mask and runs of part i */
 struct attn cb_parts_attn_of(const struct attention *a, int l, int i);
+/* Asks the kernel for the rows that the parts of layer l read. */
+void cb_parts_prefetch(const struct attention *a, int l);
 
 /* Attends to all parts of n <= ATTENTION_CALLS lists -> out, lse of each call; lse is valid until
  * the session's next call, and NULL if wants_lse is 0 and no part joins. Calls that read one part

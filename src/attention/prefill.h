@@ -12,8 +12,8 @@ struct prefill {
     int copies;  /* 1: it reads copies of the rows of layers that the policy acts on */
     int by_head; /* 1: a part has a run for each query head */
 
-    /* *x: its state (state_memory.h), which is its work space, and freed even after a failure */
-    int (*open)(struct attention *a, void **x);
+    size_t state; /* bytes of its state (state_memory.h), which is its work space */
+    int (*open)(struct attention *a, void *x); /* fills it: zeros */
 
     /* The most tokens that go through a layer at once from the i-th of a prompt on */
     int (*room)(const struct attention *a, int i);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "attend.h"
 #include "base/err.h"
 #include "prefill.h"
 #include "reader_table.h"
@@ -18,7 +19,8 @@ static int scores_all(const struct score_plan *s)
     return (s->when == WHEN_PROMPT || s->when == WHEN_ALWAYS) && !s->window && !s->future;
 }
 
-const char *cb_prefill_refuses(const struct method *form, const struct layer_plan *row, int n_layer)
+const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,
+                                 int n_layer)
 {
     for (int l = 0; form->prompt && l < n_layer; l++) {
         const struct reader *two[2], *r = cb_reader_of(row, n_layer, l, NULL, two);
@@ -41,7 +43,7 @@ const char *cb_prefill_refuses(const struct method *form, const struct layer_pla
 
 static int fits(const struct attention *a, const struct policy *form)
 {
-    const char *why = cb_prefill_refuses(form->m, a->plan, a->bank->n_layer);
+    const char *why = cb_attention_refuses(form->m, a->plan, a->bank->n_layer);
 
     if (!why && a->policy->sh.selects)
         why = "the model was trained to read what its own selector names";
@@ -84,7 +86,7 @@ int cb_prefill_open(struct attention *a, const char *spec)
     TRY(p->form->m->prompt(p->form, &a->policy->sh, &p->plan));
     number(a->policy, p->plan.as);
     p->how = p->plan.blocks.rule ? &cb_prefill_blocks : p->plan.chunk ? &cb_prefill_chunks : NULL;
-    return p->how ? p->how->open(a, &p->x) : CB_OK;
+    return p->how ? cb_state_open(p->how->state, p->how->open, a, &p->x) : CB_OK;
 }
 
 void cb_prefill_close(struct attention *a)
@@ -92,9 +94,4 @@ void cb_prefill_close(struct attention *a)
     cb_state_free(a->prompt.x);
     cb_policy_close(a->prompt.form);
     free(a->prompt.plan.as);
-}
-
-size_t cb_prefill_bytes(const struct attention *a)
-{
-    return cb_prefill_is(a) ? cb_state_bytes(a->prompt.x) : 0;
 }

@@ -29,10 +29,12 @@ struct reader {
     /* 1: the layer is to be read so. NULL: the reader of layers that no other one claims */
     int (*claims)(const struct claim *c);
 
-    /* ---- of a session: *x is the state of all layers that have this reader, NULL if it needs
+    /* ---- of a session: x is the state of all layers that have this reader, NULL if it needs
      * none. All hooks from here on may be NULL. ---- */
-    int (*open)(struct attention *a, void **x);  /* close() is called even after a failure */
-    void (*close)(struct attention *a, void *x); /* NULL: the state is of cb_state_new() */
+    size_t state;                              /* bytes of it, in state_memory.h; 0: none */
+    int (*open)(struct attention *a, void *x); /* fills it: zeros; with a state */
+    void (*close)(struct attention *a,
+                  void *x); /* what is not of its memory; after a failure too */
     void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
     /* Work space for prompts of n_feed tokens and n_most slots; NULL: all of the state
      * (cb_state_work) */
@@ -112,10 +114,14 @@ static inline void *cb_reader_state(const struct attention *a, int l)
     return a->layer[l]->x;
 }
 
-/* Is r the reader of layer l? For r itself. */
-static inline int cb_reader_is(const struct attention *a, int l, const struct reader *r)
+/* The first layer that has the state x; for what layers do not differ in */
+static inline int cb_reader_first(const struct attention *a, const void *x)
 {
-    return a->layer[l]->r == r;
+    int l = 0;
+
+    while (cb_reader_state(a, l) != x)
+        l++;
+    return l;
 }
 
 /* Has the reader of layer l these traits? */

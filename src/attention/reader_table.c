@@ -132,18 +132,17 @@ int cb_readers_assign(struct attention *a)
 int cb_readers_open(struct attention *a)
 {
     for (int i = 0; i < a->n_reading; i++)
-        if (a->reading[i].r->open)
-            TRY(a->reading[i].r->open(a, &a->reading[i].x));
+        TRY(cb_state_open(a->reading[i].r->state, a->reading[i].r->open, a, &a->reading[i].x));
     return CB_OK;
 }
 
 void cb_readers_close(struct attention *a)
 {
-    for (int i = 0; i < a->n_reading; i++)
+    for (int i = 0; i < a->n_reading; i++) {
         if (a->reading[i].x && a->reading[i].r->close)
             a->reading[i].r->close(a, a->reading[i].x);
-        else
-            cb_state_free(a->reading[i].x);
+        cb_state_free(a->reading[i].x);
+    }
     free(a->reading);
     free(a->layer);
     free(a->beside);

@@ -13,8 +13,8 @@ struct scoring {
 
     /* Does a layer's plan ask for it? The first one in the table that says so is taken. */
     int (*claims)(const struct layer_plan *row);
-    /* *x: its state in the session, of all layers (state_memory.h), freed even after a failure */
-    int (*open)(struct attention *a, void **x);
+    size_t state; /* bytes of its state in the session, of all layers (state_memory.h); 0: none */
+    int (*open)(struct attention *a, void *x); /* fills it: zeros */
 
     /* Adds chunk c, from the parts in the list of `read`: a itself, or its leader, whose chunk may
      * be longer. lse[c->n][n_head]: the parts' log-sum-exp. first: the prompt begins with c, or the

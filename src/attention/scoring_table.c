@@ -46,8 +46,9 @@ int cb_scorings_open(struct attention *a)
         assign(a, l);
     TRY(cb_scores_open(a));
     for (int i = 0; i < N_SCORINGS; i++)
-        if (a->scorings[i].how && a->scorings[i].how->open)
-            TRY(a->scorings[i].how->open(a, &a->scorings[i].x));
+        if (a->scorings[i].how)
+            TRY(cb_state_open(a->scorings[i].how->state, a->scorings[i].how->open, a,
+                              &a->scorings[i].x));
     return CB_OK;
 }
 
@@ -107,7 +108,8 @@ int cb_scoring_chunk(struct attention *a, const struct chunk *c, const struct at
     if (cb_scores_gatherer(a, c->l) != a)
         return CB_OK;
     if (first)
-        cb_scores_clear(a, cb_scores_most(a, c));
+        cb_scores_clear(a->scores_at->score, a->model->hp.n_head, a->bank->n_ctx,
+                        cb_scores_most(a, c));
     return a->scored[c->l]->how->chunk(a, c, read, lse, first);
 }
 

@@ -69,6 +69,17 @@ void *cb_state_new(size_t size)
     return p + HEAD;
 }
 
+int cb_state_open(size_t size, int (*open)(struct attention *a, void *state), struct attention *a,
+                  void **state)
+{
+    if (!size)
+        return CB_OK;
+    if (!(*state = cb_state_new(size)))
+        return CB_ENOMEM;
+    TRY(open(a, *state));
+    return cb_state_status(*state);
+}
+
 void cb_state_free(void *state)
 {
     struct state_head *h;
@@ -135,6 +146,20 @@ void *cb_state_realloc(void *state, void *p, size_t n, size_t size)
     h->bytes += n * size - o->bytes;
     *o = (struct owned){ to, .bytes = n * size };
     return to;
+}
+
+int cb_state_fit(void *state, void *p, size_t *cap, size_t n, size_t size)
+{
+    void *at, *to;
+
+    if (n <= *cap)
+        return CB_OK;
+    memcpy(&at, p, sizeof at);
+    if (!(to = cb_state_realloc(state, at, n, size)))
+        return CB_ENOMEM;
+    memcpy(p, &to, sizeof to);
+    *cap = n;
+    return CB_OK;
 }
 
 void cb_state_drop(void *state, void *p)

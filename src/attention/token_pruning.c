@@ -37,11 +37,6 @@ int cb_token_pruning_open(struct attention *a)
     return a->pass ? CB_OK : CB_ENOMEM;
 }
 
-size_t cb_token_pruning_bytes(const struct attention *a, int n_feed)
-{
-    return a->pass ? (size_t)n_feed * sizeof *a->pass : 0;
-}
-
 int cb_attention_narrows(const struct attention *a)
 {
     return a->pass != NULL;

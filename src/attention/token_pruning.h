@@ -7,7 +7,6 @@
 
 /* Allocates a->pass; does nothing where the plan has no such layer. */
 int cb_token_pruning_open(struct attention *a);
-size_t cb_token_pruning_bytes(const struct attention *a, int n_feed);
 
 /* Does a layer leave tokens of a prompt out of later layers? Then call the second after
  * cb_attend_end() of a prompt of which layer l has computed n tokens: those that later layers

@@ -15,8 +15,11 @@ struct turned_queries {
 int cb_turned_queries_open(struct attention *a)
 {
     struct turned_queries *x;
+    int any = (a->traits & READ_TURNS) != 0;
 
-    if (!(a->traits & READ_TURNS))
+    for (int l = 0; l < a->bank->n_layer; l++)
+        any |= a->plan[l].score.future > 0;
+    if (!any)
         return CB_OK;
     if (!(x = a->turned = cb_state_new(sizeof *x)))
         return CB_ENOMEM;

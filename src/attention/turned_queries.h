@@ -5,7 +5,7 @@
 
 #include "attention.h"
 
-/* Opens a->turned, a state (state_memory.h); does nothing where no reader turns any. */
+/* Opens a->turned, a state (state_memory.h); does nothing where nobody turns any. */
 int cb_turned_queries_open(struct attention *a);
 /* The chunk's queries from `from` on, the first turned back by `shift` positions and each later one
  * by `more` more; [n][n_head * hd], valid until the next call */

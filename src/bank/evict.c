@@ -125,12 +125,8 @@ float *cb_evict_row(struct eviction *e)
 
 void cb_evict_keys(const struct eviction *e, int kv, int from, int n, float *x)
 {
-    int slot[CB_EVICT_KEYS];
-
     assert(n <= CB_EVICT_KEYS);
-    for (int i = 0; i < n; i++)
-        slot[i] = from + i;
-    cb_store_get_many(&e->b->store[e->l], e->b->dev, kv, 0, slot, n, x);
+    cb_store_get_range(&e->b->store[e->l], e->b->dev, kv, 0, from, n, x);
 }
 
 int cb_evict_keep(struct eviction *e, int kv, const int *slot, int n)

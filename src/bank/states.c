@@ -20,7 +20,7 @@ size_t cb_states_bytes(const struct states *s)
     return cb_states_is(s) ? floats(s) * sizeof *s->now : 0;
 }
 
-int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
+int cb_states_open(struct states *s, int n_layer, state_floats *floats_of, const void *arg,
                    uint64_t limit)
 {
     uint64_t most;
@@ -30,9 +30,8 @@ int cb_states_open(struct states *s, int n_layer, const size_t *past, const size
     s->past = cb_calloc((size_t)n_layer, sizeof *s->past);
     if (!s->from || !s->past)
         return CB_ENOMEM;
-    memcpy(s->past, past, (size_t)n_layer * sizeof *past);
     for (int l = 0; l < n_layer; l++)
-        s->from[l + 1] = s->from[l] + past[l] + matrix[l];
+        s->from[l + 1] = s->from[l] + floats_of(arg, l, &s->past[l]);
     s->now = cb_alloc_aligned(floats(s), sizeof *s->now);
     s->before = cb_alloc_aligned(floats(s), sizeof *s->before);
     if (!s->now || !s->before)

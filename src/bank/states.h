@@ -42,9 +42,11 @@ struct states {
     int n, most;               /* checkpoints there are, and that the limit allows */
 };
 
-/* past[n_layer] and matrix[n_layer]: floats of each layer's state. limit: most bytes of
- * checkpoints, 0 = the default. Call cb_states_close() even after a failure. CB_ENOMEM */
-int cb_states_open(struct states *s, int n_layer, const size_t *past, const size_t *matrix,
+/* Floats of layer l's state, of which *past are its past's and the others its matrix's */
+typedef size_t state_floats(const void *arg, int l, size_t *past);
+/* limit: most bytes of checkpoints, 0 = the default. Call cb_states_close() even after a failure.
+ * CB_ENOMEM */
+int cb_states_open(struct states *s, int n_layer, state_floats *floats_of, const void *arg,
                    uint64_t limit);
 void cb_states_close(struct states *s);
 static inline int cb_states_is(const struct states *s)

@@ -73,14 +73,10 @@ struct some {
 /* Reads the i-th SOME slots. */
 static void read_some(const struct merging *m, int i, struct some *r)
 {
-    int slot[SOME];
-
     r->first = i * SOME;
     r->n = min_int(SOME, m->to - m->from - r->first);
-    for (int j = 0; j < r->n; j++)
-        slot[j] = m->from + r->first + j;
-    cb_store_get_many(m->s, m->d, m->kv, m->v, slot, r->n, r->x);
-    cb_store_get_many(m->s->later, m->d, m->kv, m->v, slot, r->n, r->y);
+    cb_store_get_range(m->s, m->d, m->kv, m->v, m->from + r->first, r->n, r->x);
+    cb_store_get_range(m->s->later, m->d, m->kv, m->v, m->from + r->first, r->n, r->y);
 }
 
 static void measure_some(void *ctx, int i, int thread)

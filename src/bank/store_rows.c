@@ -475,6 +475,16 @@ void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, c
         cb_store_get(s, d, kv, v, slot[i], x + (size_t)i * (size_t)s->hd);
 }
 
+void cb_store_get_range(const struct store *s, struct device *d, int kv, int v, int from, int n,
+                        float *x)
+{
+    int slot[CB_STORE_MANY];
+
+    for (int i = 0; i < n; i++)
+        slot[i] = from + i;
+    cb_store_get_many(s, d, kv, v, slot, n, x);
+}
+
 void cb_store_get(const struct store *s, struct device *d, int kv, int v, int slot, float *x)
 {
     _Alignas(64) uint8_t row[MOST_ROW];

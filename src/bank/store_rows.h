@@ -31,6 +31,9 @@ enum { CB_STORE_MANY = 64 };
 /* Keys or values of slot[n], n <= CB_STORE_MANY -> x[n][hd] */
 void cb_store_get_many(const struct store *s, struct device *d, int kv, int v, const int *slot,
                        int n, float *x);
+/* The same of the n slots from `from` on */
+void cb_store_get_range(const struct store *s, struct device *d, int kv, int v, int from, int n,
+                        float *x);
 void cb_store_set(struct store *s, struct device *d, int kv, int v, int slot, const float *x);
 
 #endif

@@ -60,7 +60,7 @@ static int check_how(const struct cb_session *s, const struct cb_prefill *how, i
  * merged meanwhile. */
 static void undo(struct cb_session *s)
 {
-    const int resumes = cb_attention_resumes(&s->attention);
+    const int resumes = cb_attention_has(&s->attention, READ_RESUMES);
     int drops = s->policy->m->compact || s->policy->m->layer_bytes ||
                 cb_attention_has(&s->attention, READ_UNDOES) ||
                 (s->bank.decoding && (cb_attention_has(&s->attention, READ_STATE) || resumes));

@@ -197,13 +197,11 @@ static uint64_t feed_bytes(const struct cb_session *s, int l, int n_prompt, int 
                          : window ? cb_attend_left(held, n_kept, 0)
                                   : min_int(held, n_kept);
         const int dropped = left < i || n < n_prompt || cb_context_split_deals(&s->attention, l);
-        uint64_t now;
         step = every ? min_int(every, n - i) : n;
         if (window && !few)
             step = min_int(step, cb_states_planned_room(&s->bank.states, n, i));
         held = left + step;
-        now = prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0);
-        most = now > most ? now : most;
+        most = max_bytes(most, prompt_bytes(s, l, held) + (dropped ? (uint64_t)held * pos : 0));
     }
     return most;
 }
@@ -258,9 +256,8 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
         const int held = slots_held(s, l, n_prompt, 0);
         const uint64_t shared = unheld(s, l, 0, n_prompt, 0, n_prompt);
         const uint64_t more_held = cb_attention_held_bytes(&s->attention, l, n_prompt);
-        const uint64_t now = before + feed_bytes(s, l, n_prompt, held) - shared + more_held +
-                             sketches_bytes(&s->bank.store[l], held);
-        peak = now > peak ? now : peak;
+        peak = max_bytes(peak, before + feed_bytes(s, l, n_prompt, held) - shared + more_held +
+                                   sketches_bytes(&s->bank.store[l], held));
         before += more_held;
         before += s->policy->row[l].late || s->model->layer[l].lends || waits(s, l)
                       ? prompt_bytes(s, l, n_prompt) - shared
@@ -269,7 +266,7 @@ static uint64_t prefill_peak(const struct cb_session *s, int n_prompt)
             before -= unheld(s, l - 1, 1, n_prompt, 0, n_prompt);
         repeated += prompt_bytes(s, l, more);
     }
-    return more && before + repeated > peak ? before + repeated : peak;
+    return more ? max_bytes(before + repeated, peak) : peak;
 }
 
 /* Layer l holds fewer slots after a prompt and n_gen tokens than it was given. */
@@ -366,17 +363,15 @@ static uint64_t decoding_peak(const struct cb_session *s, int n_prompt, int n_ge
     if (!drop && !period && !cb_bank_has_kivi(&s->bank) && !s->model->hp.chunked)
         return 0;
     peak = whole > 0 ? token_peak(s, n_prompt, whole) : 0;
-    for (int g = n_gen; g > 0 && g > n_gen - span; g--) {
-        const uint64_t now = token_peak(s, n_prompt, g);
-        peak = now > peak ? now : peak;
-    }
+    for (int g = n_gen; g > 0 && g > n_gen - span; g--)
+        peak = max_bytes(peak, token_peak(s, n_prompt, g));
     return peak;
 }
 
 static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_memory *out)
 {
     const int n = n_prompt + n_gen, more = cb_prompt_repeat_room(s->repeat, n_prompt);
-    uint64_t peak, decoding, read, scanned, moved = 0, largest = 0;
+    uint64_t peak, read, scanned, moved = 0, largest = 0;
     int reads, gone;
 
     if (n_prompt < 0 || n_gen < 0 || n_prompt > s->n_ctx || n_gen > INT32_MAX - n_prompt)
@@ -419,10 +414,8 @@ static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_m
     out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
                                     max_int(n_prompt + more, out->kept_max), out->kept_max) +
                          mtp_bytes(s, n, 1);
-    peak = prefill_peak(s, n_prompt);
-    decoding = decoding_peak(s, n_prompt, n_gen);
-    peak = decoding > peak ? decoding : peak;
-    out->kv_peak_bytes = peak > out->kv_bytes ? peak : out->kv_bytes;
+    peak = max_bytes(prefill_peak(s, n_prompt), decoding_peak(s, n_prompt, n_gen));
+    out->kv_peak_bytes = max_bytes(peak, out->kv_bytes);
     if (cb_device_traffic(s->dev).limit_bytes) {
         TRY(plan_device(s, n_prompt, max_int(n_prompt, more),
                         s->model->stream_kv ? largest : out->kv_peak_bytes, out));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/readers/far_blocks.h"
+#include "attention/attend.h"
 #include "kit/suite.h"
 #include "kit/tiny.h"
 #include "kit/toy.h"
@@ -219,9 +219,11 @@ START_TEST(as_attention_in_doubles)
         s[l] = (struct simple){ .t = &t, .w = w, .l = l };
     feed(&t, s, PROMPT, w, 1);
     for (int i = 0; i < STEPS; i++) {
+        uint64_t scanned;
         feed(&t, s, 1, w, 0);
         ck_assert_uint_eq(t.s->bank.read_bytes,
-                          N_LAYER * cb_far_read(&t.s->attention, 0, PROMPT + i + 1));
+                          N_LAYER * cb_attention_read_bytes(&t.s->attention, 0, PROMPT + i + 1,
+                                                            &(struct planned){ 0 }, &scanned));
     }
     ck_assert(s->n_block > w->blocks || w->blocks == 100);
     feed(&t, s, SECOND, w, 1);

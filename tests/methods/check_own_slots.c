@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/readers/own_slots.h"
+#include "attention/reader.h"
 #include "kit/suite.h"
 #include "kit/toy.h"
 
@@ -140,7 +140,7 @@ START_TEST(unread_slots_have_no_score)
     for (int h = 0; h < HQ; h++)
         for (int i = 0; i < N; i++)
             score[h][i] = 1;
-    cb_own_slots_mask(&t.s->attention, 1, score[0]);
+    t.s->attention.layer[1]->r->mask(&t.s->attention, 1, score[0]);
     for (int h = 0; h < HQ; h++) {
         int n = 0;
         for (int i = 0; i < t.s->bank.store[1].n[h / (HQ / HKV)]; i++)

@@ -59,16 +59,14 @@ static int open_sketches(const struct attention *a, struct block_prefill *p)
     return cb_state_status(p);
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct policy *form = a->prompt.form;
     const struct block_plan *plan = &a->prompt.plan.blocks;
-    struct block_prefill *p = *state = cb_state_new(sizeof *p);
+    struct block_prefill *p = state;
     const int n_ctx = a->bank->n_ctx, least = plan->chunk ? plan->chunk : BLOCK;
     size_t n;
 
-    if (!p)
-        return CB_ENOMEM;
     if (a->dev->ops->memory || !a->dev->ops->block_mass)
         return cb_policy_refuse(form, "not on device %s", a->dev->name);
     if (a->chunk < least && a->chunk < n_ctx)
@@ -382,6 +380,7 @@ static int parts(struct attention *a, const struct chunk *c)
 
 const struct prefill cb_prefill_blocks = {
     .by_head = 1,
+    .state = sizeof(struct block_prefill),
     .open = open,
     .room = room,
     .stored = stored,

@@ -51,13 +51,11 @@ static int make_room(struct attention *a, struct sparse_prefill *p)
     return cb_state_status(p);
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     int *as = a->prompt.plan.as;
-    struct sparse_prefill *p = *state = cb_state_new(sizeof *p);
+    struct sparse_prefill *p = state;
 
-    if (!p)
-        return CB_ENOMEM;
     p->plan = a->prompt.plan;
     for (int l = 0; l < a->bank->n_layer; l++) /* windows differ: the layer reads all */
         if (as[l] >= 0 && cb_attention_window(a, l) != cb_attention_window(a, as[l]))
@@ -244,6 +242,7 @@ static void attended(struct attention *a, const struct chunk *c)
 
 const struct prefill cb_prefill_chunks = {
     .copies = 1,
+    .state = sizeof(struct sparse_prefill),
     .open = open,
     .room = room,
     .parts = parts,

@@ -24,8 +24,6 @@ struct block_means {
     float *row;      /* [1 + hd] a key, and the mean; then cos and sin */
 };
 
-extern const struct reader cb_reader_block_means;
-
 static int claims(const struct claim *c)
 {
     return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_MEANS;
@@ -42,12 +40,6 @@ static int n_chosen(const struct attention *a, int l)
     return a->model->hp.selector.top_k / ratio(a, l);
 }
 
-/* Tokens of which a query reads all: the blocks, and a tail that is no block yet */
-static int most_read(const struct attention *a, int l)
-{
-    return n_chosen(a, l) * ratio(a, l) + ratio(a, l) - 1;
-}
-
 /* ---- open ---- */
 
 static int open_layer(struct attention *a, struct block_means *x, int l)
@@ -55,21 +47,22 @@ static int open_layer(struct attention *a, struct block_means *x, int l)
     const int hd = a->model->hp.selector.hd, r = ratio(a, l);
     const enum kv_type raw = a->bank->type_k == KV_F32 ? KV_F32 : KV_F16;
 
+    /* the blocks, and a tail that is no block yet */
+    x->keys.most[l] = n_chosen(a, l) * r + r - 1;
     x->ratio = x->ratio && x->ratio < r ? x->ratio : r;
     TRY(cb_index_rows_open(cb_index_set(&x->keys, l, RAW), x, a, raw, hd, 1));
     return cb_index_keys_open(cb_index_set(&x->keys, l, MEAN), x, a, l, INDEX_SUMS, hd, r);
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct selector_params *p = &a->model->hp.selector;
-    struct block_means *x;
+    struct block_means *x = state;
     int n;
 
-    TRY(cb_index_sets_new(a, sizeof *x, state));
-    x = *state;
+    TRY(cb_index_sets_open(a, &x->keys));
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_reader_is(a, l, &cb_reader_block_means))
+        if (cb_reader_state(a, l) == x)
             TRY(open_layer(a, x, l));
     n = p->top_k / x->ratio;
     x->chosen = cb_state_calloc(x, (size_t)n * INDEX_QUERIES, sizeof *x->chosen);
@@ -133,14 +126,6 @@ static int stored(struct attention *a, const struct chunk *c)
 
 /* ---- choosing ---- */
 
-/* A chunk's queries all have complete blocks to leave out, or none has. */
-static int room(const struct attention *a, int l, int i)
-{
-    const int pos = a->bank->n_seen + i, k = most_read(a, l);
-
-    return pos < k ? k - pos : INT32_MAX;
-}
-
 /* The tokens of m chosen blocks and those after the last whole block, of n -> list; returns how
  * many */
 static int list_tokens(const int32_t *chosen, int m, int r, int n, int32_t *list)
@@ -175,16 +160,17 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m)
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct block_means *x = cb_reader_state(a, c->l);
-    const int each = most_read(a, c->l), k = n_chosen(a, c->l);
+    const int each = x->keys.most[c->l], k = n_chosen(a, c->l);
 
     if (c->pos0 + c->n <= each)
         return 0;
     TRY(cb_index_sets_fit(&x->keys, (size_t)c->n, (size_t)each));
     for (int i = 0; i < c->n; i++) {
+        const struct part p = cb_parts_one(a, c, i);
         int32_t *list = x->keys.list + (size_t)i * (size_t)each;
         if (i % INDEX_QUERIES == 0)
             choose(a, c, i, min_int(INDEX_QUERIES, c->n - i));
-        TRY(cb_parts_add_list(a, c, i, list,
+        TRY(cb_parts_add_list(a, c, &p, list,
                               list_tokens(x->chosen + i % INDEX_QUERIES * k, k, ratio(a, c->l),
                                           c->pos0 + i + 1, list)));
     }
@@ -198,7 +184,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
                            uint64_t *scanned)
 {
     const struct block_means *x = cb_reader_state(a, l);
-    const int k = most_read(a, l);
+    const int k = x->keys.most[l];
 
     (void)p;
     *scanned = n > k ? cb_index_choice_reads(cb_index_set(&x->keys, l, MEAN), n / ratio(a, l),
@@ -211,9 +197,9 @@ const struct reader cb_reader_block_means = {
     .name = "blocks whose mean keys the layer's own selector names",
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
+    .state = sizeof(struct block_means),
     .open = open,
     .work_bytes = work_bytes,
-    .room = room,
     .stored = stored,
     .parts = parts,
     .read_bytes = read_bytes,

@@ -46,15 +46,6 @@ struct chooser {
     struct kv_run *ahead; /* [n_layer][n_kv]; NULL: the device does not ask for it */
 };
 
-extern const struct reader cb_reader_chooser;
-extern const struct reader cb_reader_window_chooser;
-
-/* Does layer l choose for others? */
-static int is_in(const struct attention *a, int l)
-{
-    return cb_reader_is(a, l, &cb_reader_chooser) || cb_reader_is(a, l, &cb_reader_window_chooser);
-}
-
 static struct choice *choice_of(const struct attention *a, int l)
 {
     const struct chooser *se = cb_reader_state(a, l);
@@ -108,13 +99,11 @@ static void clear(struct attention *a, void *state)
     }
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct hparams *hp = &a->model->hp;
-    struct chooser *se = *state = cb_state_new(sizeof *se);
+    struct chooser *se = state;
 
-    if (!se)
-        return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
     se->of = cb_state_calloc(se, (size_t)hp->n_layer, sizeof *se->of);
     se->logit = cb_state_alloc(se, (size_t)hp->n_head * (size_t)a->bank->n_ctx, sizeof *se->logit);
@@ -128,7 +117,7 @@ static int open(struct attention *a, void **state)
               cb_state_calloc(se, (size_t)hp->n_layer * (size_t)hp->n_kv, sizeof *se->ahead)))
         return CB_ENOMEM;
     for (int l = 0; l < hp->n_layer; l++) {
-        if (&a->layer[l]->x != state)
+        if (cb_reader_state(a, l) != state)
             continue;
         TRY(open_slots(a, se, &se->of[l]));
         if (window_of(a, l) > 1)
@@ -158,14 +147,9 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 
 enum { N_COUNTS = 6 }; /* and the position of each row's query */
 
-int cb_chooser_n_counts(const struct attention *a, int l)
+static int n_counts(const struct attention *a, int l)
 {
-    const struct choice *c;
-
-    if (!is_in(a, l))
-        return 0;
-    c = choice_of(a, l);
-    return N_COUNTS + (c->row_pos ? window_of(a, l) : 0);
+    return N_COUNTS + (choice_of(a, l)->row_pos ? window_of(a, l) : 0);
 }
 
 static void counts(const struct attention *a, int l, int32_t *out)
@@ -183,9 +167,9 @@ static void counts(const struct attention *a, int l, int32_t *out)
 static int set_counts(struct attention *a, int l, const int32_t *counts)
 {
     struct choice *c = choice_of(a, l);
-    const int n_counts = cb_chooser_n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
+    const int n_own = n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
 
-    for (int i = 0; i < n_counts; i++)
+    for (int i = 0; i < n_own; i++)
         if (counts[i] < -1 || counts[i] > (i < N_COUNTS ? n : a->bank->n_seen - 1))
             return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
     c->from = counts[0];
@@ -196,14 +180,14 @@ static int set_counts(struct attention *a, int l, const int32_t *counts)
     c->row_cand = counts[5];
     if (c->from < 0 || c->n_cand < 0 || c->cand < 0 || c->row_from < 0)
         return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
-    for (int i = N_COUNTS; i < n_counts; i++)
+    for (int i = N_COUNTS; i < n_own; i++)
         c->row_pos[i - N_COUNTS] = counts[i];
     return CB_OK;
 }
 
 static int most_areas(const struct attention *a, int l)
 {
-    return 1 + 2 * cb_chooser_n_counts(a, l);
+    return 1 + 2 * n_counts(a, l);
 }
 
 static int areas(const struct attention *a, int l, struct area *out)
@@ -267,15 +251,9 @@ int cb_chooser_k(const struct choice_plan *r, int n)
     return max_int(k, 1);
 }
 
-/* Tokens that stay in the tail when its older part joins the candidates. */
-static int tail_left(const struct choice_plan *r)
-{
-    return max_int(1, min_int(r->tail_left, r->tail));
-}
-
 int cb_chooser_tail(const struct choice_plan *r, int n, int n_prompt)
 {
-    const int left = tail_left(r), tail = n - n_prompt;
+    const int left = max_int(1, min_int(r->tail_left, r->tail)), tail = n - n_prompt;
 
     return tail > r->tail ? left + (tail - r->tail - 1) % max_int(1, r->tail + 1 - left) : tail;
 }
@@ -559,10 +537,10 @@ static uint64_t choice_bytes(const struct attention *a, int l, int n, int *messa
 
 /* What layers that choose by one query and by a window of them have in common */
 #define CHOOSER_HOOKS                                                                              \
-    .max_step = CHOICES, .open = open, .clear = clear, .work_bytes = work_bytes, .cut = cut,       \
-    .parts = parts, .attended = attended, .ahead = ahead, .n_counts = cb_chooser_n_counts,         \
-    .counts = counts, .set_counts = set_counts, .most_areas = most_areas, .areas = areas,          \
-    .check = check
+    .state = sizeof(struct chooser), .max_step = CHOICES, .open = open, .clear = clear,            \
+    .work_bytes = work_bytes, .cut = cut, .parts = parts, .attended = attended, .ahead = ahead,    \
+    .n_counts = n_counts, .counts = counts, .set_counts = set_counts, .most_areas = most_areas,    \
+    .areas = areas, .check = check
 
 static int claims(const struct claim *c)
 {

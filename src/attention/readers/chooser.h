@@ -7,7 +7,6 @@
 
 enum { CHOICES = MOST_DRAFT + 1 }; /* most tokens of a session that are decoded together */
 
-int cb_chooser_n_counts(const struct attention *a, int l); /* 0: the layer does not choose */
 /* The number of slots that a layer chooses from n candidates */
 int cb_chooser_k(const struct choice_plan *r, int n);
 /* How many of n tokens are in the tail after a prompt of n_prompt. When it has grown too long, its

@@ -12,11 +12,9 @@
 /* Reads the slots that layer `as` chose, in all KV heads, if its window is that of layer c->l. */
 static int chosen_parts(struct attention *a, const struct chunk *c)
 {
-    const struct store *st = &a->bank->store[c->l];
     const int as = a->plan[c->l].reads;
     struct part p = cb_parts_of(a, c);
     const int32_t *slot;
-    struct kv_run *run;
     int n;
 
     if (!a->bank->decoding)
@@ -25,12 +23,7 @@ static int chosen_parts(struct attention *a, const struct chunk *c)
     if (!slot || cb_attention_window(a, as) != cb_attention_window(a, c->l))
         return 0;
     p.window = 0; /* the choice already lies within the window */
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].idx = slot;
-        run[h].n = n;
-    }
+    TRY(cb_parts_add_list(a, c, &p, slot, n));
     return 1;
 }
 

@@ -20,26 +20,18 @@ struct clamped_positions {
     uint8_t *k, *v; /* [n_kv][sink] rows */
 };
 
-extern const struct reader cb_reader_clamped_positions;
-
 static int claims(const struct claim *c)
 {
     return c->row->rolling == ROLL_CLAMPED;
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t n_kv = (size_t)a->bank->n_kv, n_rot = (size_t)a->model->hp.n_rot;
-    struct clamped_positions *x = *state = cb_state_new(sizeof *x);
-    size_t n;
-    int sink = 0;
+    struct clamped_positions *x = state;
+    const int sink = x->sink = a->plan[cb_reader_first(a, x)].prompt_sink;
+    const size_t n = (size_t)(sink ? sink : 1);
 
-    if (!x)
-        return CB_ENOMEM;
-    for (int l = 0; l < a->bank->n_layer; l++)
-        sink = cb_reader_is(a, l, &cb_reader_clamped_positions) ? a->plan[l].prompt_sink : sink;
-    x->sink = sink;
-    n = (size_t)(sink ? sink : 1);
     x->cs = cb_state_alloc(x, ROPE_TABLES * n * n_rot, sizeof *x->cs);
     x->x = cb_state_alloc(x, (size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
     x->k = cb_state_alloc(x, n_kv * n, cb_attention_typical(a)->row_k);
@@ -61,19 +53,16 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
     struct clamped_positions *x = cb_reader_state(a, l);
     uint8_t *k = x->k + (size_t)(kv * x->sink) * st->row_k;
     uint8_t *v = x->v + (size_t)(kv * x->sink) * st->row_v;
-    int slot[MANY];
 
     for (int i = 0; i < n; i += MANY) {
         const int m = min_int(MANY, n - i);
-        for (int j = 0; j < m; j++)
-            slot[j] = i + j;
-        cb_store_get_many(st, a->dev, kv, 0, slot, m, x->x);
+        cb_store_get_range(st, a->dev, kv, 0, i, m, x->x);
         if (table >= 0)
             a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, m, 1, hp->hd, hp->hd, hp->n_rot,
                               x->cs + (size_t)(table * x->sink + i) * (size_t)hp->n_rot);
         a->dev->ops->kv_encode(a->dev, st->type_k, x->x, m, hp->hd, hp->hd,
                                k + (size_t)i * st->row_k);
-        cb_store_get_many(st, a->dev, kv, 1, slot, m, x->x);
+        cb_store_get_range(st, a->dev, kv, 1, i, m, x->x);
         a->dev->ops->kv_encode(a->dev, st->type_v, x->x, m, hp->hd, hp->hd,
                                v + (size_t)i * st->row_v);
     }
@@ -85,11 +74,9 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
 static int add_first(struct attention *a, const struct chunk *c, int from, int to, int causal,
                      int n, const float *q)
 {
-    struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_some(a, c, from, to - from);
     struct kv_run *run;
 
-    p.first = from;
-    p.n = to - from;
     p.q = q;
     p.q_stride = (int)cb_attention_row(a);
     p.causal = causal;
@@ -101,38 +88,23 @@ static int add_first(struct attention *a, const struct chunk *c, int from, int t
     return CB_OK;
 }
 
-/* Queries from..to-1 of the chunk read the slots before them, or the last `window` of these. */
-static int add_slots(struct attention *a, const struct chunk *c, int from, int to, int window)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.first = from;
-    p.n = to - from;
-    p.q = c->q + (size_t)from * (size_t)c->stride;
-    p.window = window;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].n = st->n[h] - c->n + to;
-    }
-    return CB_OK;
-}
-
 static int parts(struct attention *a, const struct chunk *c)
 {
     const int sink = a->plan[c->l].prompt_sink, window = a->plan[c->l].prompt_window;
     const int near = max_int(0, min_int(window - c->pos0, c->n));
     /* from here on all first tokens are outside the window */
     const int far = max_int(near, min_int(window + sink - 1 - c->pos0, c->n));
+    struct part p = cb_parts_some(a, c, 0, near);
     const float *q;
 
     if (near == c->n)
         return 0;
+    p.window = 0;
     if (near)
-        TRY(add_slots(a, c, 0, near, 0));
-    TRY(add_slots(a, c, near, c->n, window));
+        TRY(cb_parts_add_slots(a, c, &p, 0, c->n - near, NULL));
+    p = cb_parts_some(a, c, near, c->n - near);
+    p.window = window;
+    TRY(cb_parts_add_slots(a, c, &p, 0, 0, NULL));
     if (!sink)
         return 1;
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */
@@ -149,6 +121,7 @@ const struct reader cb_reader_clamped_positions = {
     .traits =
         READ_EXTENDS | READ_PREPACKS | READ_ANY_ORDER | READ_JOINS | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
+    .state = sizeof(struct clamped_positions),
     .open = open,
     .parts = parts,
 };

@@ -28,14 +28,12 @@ struct compact_positions {
     struct kv_kivi *kivi; /* [n_kv] stores whose keys are all rows */
 };
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t n_rot = (size_t)a->model->hp.n_rot, hd = (size_t)a->bank->hd;
     const size_t n_kv = (size_t)a->bank->n_kv, row = cb_kv_row_bytes(a->bank->type_k, a->bank->hd);
-    struct compact_positions *x = *state = cb_state_new(sizeof *x);
+    struct compact_positions *x = state;
 
-    if (!x)
-        return CB_ENOMEM;
     x->key = cb_state_slots(x, n_kv, a->bank->n_ctx, row);
     x->x = cb_state_alloc(x, MANY * hd, sizeof *x->x);
     x->cs = cb_state_alloc(x, MANY * n_rot, sizeof *x->cs);
@@ -43,7 +41,7 @@ static int open(struct attention *a, void **state)
     x->turn = cb_state_alloc(x, TURNS * n_rot, sizeof *x->turn);
     x->of = cb_state_calloc(x, TURNS, sizeof *x->of);
     x->kivi = cb_state_calloc(x, n_kv, sizeof *x->kivi);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 /* cos and sin that turn back by `by` positions */
@@ -68,19 +66,16 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
     struct compact_positions *x = cb_reader_state(a, l);
     const size_t row = st->row_k, n_rot = (size_t)hp->n_rot;
     uint8_t *key = x->key + (size_t)kv * (size_t)a->bank->n_ctx * row;
-    int slot[MANY];
 
     for (int i = 0; i < n; i++) {
-        slot[i] = from + i;
-        memcpy(x->cs + (size_t)i * n_rot,
-               turn_of(a, x, table, cb_store_pos(st, kv, slot[i]) - slot[i]),
-               n_rot * sizeof *x->cs);
+        const int gap = cb_store_pos(st, kv, from + i) - (from + i);
+        memcpy(x->cs + (size_t)i * n_rot, turn_of(a, x, table, gap), n_rot * sizeof *x->cs);
     }
-    cb_store_get_many(st, a->dev, kv, 0, slot, n, x->x);
+    cb_store_get_range(st, a->dev, kv, 0, from, n, x->x);
     a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
     a->dev->ops->kv_encode(a->dev, st->type_k, x->x, n, hp->hd, hp->hd, x->row);
     for (int i = 0; i < n; i++) {
-        const int at = mixed ? st->row[cb_store_at(st, kv, slot[i])] : slot[i];
+        const int at = mixed ? st->row[cb_store_at(st, kv, from + i)] : from + i;
         memcpy(key + (size_t)at * row, x->row + (size_t)i * row, row);
     }
 }
@@ -143,6 +138,7 @@ const struct reader cb_reader_compact_positions = {
     /* the copy is made of rows, so these are not prepacked */
     .traits = READ_DENSE | READ_EXTENDS | READ_ANY_ORDER | READ_TURNS | READ_BY_PARTS,
     .claims = claims,
+    .state = sizeof(struct compact_positions),
     .open = open,
     .parts = parts,
     .check = check,

@@ -16,7 +16,7 @@
 struct cross_layer {
     float *logit;        /* [n_head][n_ctx] the leaders' logits of the token being decoded */
     float *q;            /* [cap_q][n_head * hd] the leaders' queries of a prompt */
-    int cap_q;           /* tokens */
+    size_t cap_q;        /* tokens */
     int32_t *near;       /* [n_kv][n_ctx] */
     struct kv_kivi *mix; /* [n_kv] the leader's quantised keys beside the layer's own values */
 };
@@ -29,16 +29,9 @@ struct span {
 
 /* ---- open ---- */
 
-extern const struct reader cb_reader_cross_layer;
-
 static int claims(const struct claim *c)
 {
     return c->row->cross.from != NULL;
-}
-
-static int is_in(const struct attention *a, int l)
-{
-    return cb_reader_is(a, l, &cb_reader_cross_layer);
 }
 
 static int leader(const struct attention *a, int l, int kv)
@@ -46,22 +39,20 @@ static int leader(const struct attention *a, int l, int kv)
     return a->plan[l].cross.from[kv];
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct bank *b = a->bank;
-    struct cross_layer *x = *state = cb_state_new(sizeof *x);
+    struct cross_layer *x = state;
 
     for (int l = 0; l < b->n_layer; l++)
-        for (int kv = 0; is_in(a, l) && kv < b->n_kv; kv++)
+        for (int kv = 0; cb_reader_state(a, l) == x && kv < b->n_kv; kv++)
             if (leader(a, l, kv) != l) /* most of its keys are dropped, the rest never quantised */
                 cb_kivi_keys_stay(&b->store[l], kv);
-    if (!x)
-        return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
     x->logit = cb_state_alloc(x, (size_t)a->model->hp.n_head * (size_t)b->n_ctx, sizeof *x->logit);
     x->near = cb_state_alloc(x, (size_t)b->n_kv * (size_t)b->n_ctx, sizeof *x->near);
     x->mix = cb_state_calloc(x, (size_t)b->n_kv, sizeof *x->mix);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -72,33 +63,14 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
     return (rows * (size_t)n_most + (size_t)n_feed * cb_attention_row(a)) * sizeof(float);
 }
 
-/* Frees the leaders' queries. */
-static void end_queries(struct cross_layer *x)
-{
-    cb_state_drop(x, x->q);
-    x->q = NULL;
-    x->cap_q = 0;
-}
-
-/* Makes room for the leaders' queries of a prompt of n tokens. */
-static int make_room(const struct attention *a, struct cross_layer *x, int n)
-{
-    if (n <= x->cap_q)
-        return CB_OK;
-    end_queries(x);
-    x->q = cb_state_alloc(x, (size_t)n * cb_attention_row(a), sizeof *x->q);
-    if (!x->q)
-        return CB_ENOMEM;
-    x->cap_q = n;
-    return CB_OK;
-}
-
 /* The next layer that shares logits; n_layer: none */
 static int next_of(const struct attention *a, int l)
 {
+    const void *x = cb_reader_state(a, l);
+
     do
         l++;
-    while (l < a->bank->n_layer && !is_in(a, l));
+    while (l < a->bank->n_layer && cb_reader_state(a, l) != x);
     return l;
 }
 
@@ -111,7 +83,8 @@ static int stored(struct attention *a, const struct chunk *c)
 
     if (a->bank->decoding)
         return CB_OK;
-    TRY(make_room(a, x, c->pos_end - a->bank->n_seen));
+    TRY(cb_state_fit(x, &x->q, &x->cap_q, (size_t)(c->pos_end - a->bank->n_seen),
+                     cb_attention_row(a) * sizeof *x->q));
     if (next == a->bank->n_layer)
         return CB_OK;
     for (int kv = 0; kv < a->bank->n_kv; kv++)
@@ -123,10 +96,16 @@ static int stored(struct attention *a, const struct chunk *c)
     return CB_OK;
 }
 
+/* The last of these layers needs no queries any more. */
 static int settle(struct attention *a, int l)
 {
-    if (next_of(a, l) == a->bank->n_layer)
-        end_queries(cb_reader_state(a, l));
+    struct cross_layer *x = cb_reader_state(a, l);
+
+    if (next_of(a, l) < a->bank->n_layer)
+        return CB_OK;
+    cb_state_drop(x, x->q);
+    x->q = NULL;
+    x->cap_q = 0;
     return CB_OK;
 }
 
@@ -266,12 +245,9 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
 {
     const struct store *st = &a->bank->store[c->l];
     const int window = cb_attention_window(a, c->l), recent = recent_of(a, c->l);
-    struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_some(a, c, first, end - first);
     struct kv_run *run;
 
-    p.first = first;
-    p.n = end - first;
-    p.q += (size_t)first * (size_t)c->stride;
     p.joins = who != LEADERS;
     if (who == RECENT)
         p.window = st->pos ? 0 : window ? min_int(window, recent) : recent;
@@ -301,19 +277,6 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
         else
             run[kv] = far_run(a, c->l, kv, x);
     }
-    return CB_OK;
-}
-
-/* A part for the first n queries of a chunk, which have no far slots. */
-static int near_queries(struct attention *a, const struct chunk *c, int n)
-{
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.n = n;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int kv = 0; kv < a->bank->n_kv; kv++)
-        run[kv] = cb_store_run(&a->bank->store[c->l], kv, 0, a->bank->store[c->l].n[kv] - c->n + n);
     return CB_OK;
 }
 
@@ -348,7 +311,7 @@ static int prompt_parts(struct attention *a, const struct chunk *c)
         first = c->n;
     first = max_int(0, min_int(first, c->n));
     if (first > 0)
-        TRY(near_queries(a, c, first));
+        TRY(cb_parts_add_first(a, c, first)); /* they have no far slots */
     while (first < c->n) {
         const int end = first + alike(a, c->l, c->pos0 + first, c->n - first);
         const int pos = c->pos0 + end - 1,
@@ -442,6 +405,7 @@ const struct reader cb_reader_cross_layer = {
     .no_choice = "its layers hold keys of their own for a few tokens only, so no others can be "
                  "chosen",
     .claims = claims,
+    .state = sizeof(struct cross_layer),
     .open = open,
     .work_bytes = work_bytes,
     .uncut = uncut,

@@ -34,8 +34,6 @@ struct entries {
     size_t list_bytes;
 };
 
-extern const struct reader cb_reader_entries;
-
 static int claims(const struct claim *c)
 {
     return c->y && c->y->compressed;
@@ -105,35 +103,23 @@ static int open_lists(const struct attention *a, struct entries *x)
     return cb_index_choice_open(&x->choice, x, p->n_index, p->index_hd, x->most, p->top_k);
 }
 
-static int open_states(struct attention *a)
+static size_t floats_of(const void *model, int l, size_t *past)
 {
-    const size_t n = (size_t)a->bank->n_layer;
-    size_t *past = cb_calloc(2 * n, sizeof *past), *matrix = past + n;
-    int err;
+    const struct layer *y = &((const struct cb_model *)model)->layer[l];
 
-    if (!past)
-        return CB_ENOMEM;
-    for (size_t l = 0; l < n; l++) {
-        const struct layer *y = &a->model->layer[l];
-        past[l] = cb_window_floats(y);
-        matrix[l] = cb_entry_state(&y->compressed->entry) + cb_entry_state(&y->compressed->index);
-    }
-    err = cb_states_open(&a->bank->states, (int)n, past, matrix, a->bank->checkpoint_bytes);
-    free(past);
-    return err;
+    *past = cb_window_floats(y);
+    return *past + cb_entry_state(&y->compressed->entry) + cb_entry_state(&y->compressed->index);
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
-    struct entries *x;
+    struct entries *x = state;
 
     if (a->dev->ops->memory)
         return cb_fail(CB_EUNSUPPORTED,
                        "device %s does not make rows that stand for several "
                        "tokens",
                        a->dev->name);
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
     if (!(x->layer = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->layer)))
         return CB_ENOMEM;
     for (int l = 0; l < a->bank->n_layer; l++) {
@@ -145,7 +131,8 @@ static int open(struct attention *a, void **state)
     }
     TRY(open_lists(a, x));
     TRY(cb_entry_work_open(&x->make, x, a->model, a->chunk));
-    return open_states(a);
+    return cb_states_open(&a->bank->states, a->bank->n_layer, floats_of, a->model,
+                          a->bank->checkpoint_bytes);
 }
 
 static void close_stores(struct attention *a, void *state)
@@ -155,7 +142,6 @@ static void close_stores(struct attention *a, void *state)
     for (int l = 0; x->layer && l < a->bank->n_layer; l++)
         if (of(a, l)->ratio)
             cb_store_close(&x->layer[l].entry);
-    cb_state_free(x);
 }
 
 static size_t work_bytes(const struct attention *a, const void *state, int n_feed, int n_most)
@@ -203,14 +189,10 @@ static void remember(struct attention *a, int l, int n)
     const struct store *st = &a->bank->store[l];
     const int held = n_window(a, l, n), first = st->n[0] - held;
     float *row = cb_states_past(&a->bank->states, l);
-    int slot[CB_STORE_MANY];
 
-    for (int i = 0, some; i < held; i += some) {
-        some = min_int(CB_STORE_MANY, held - i);
-        for (int j = 0; j < some; j++)
-            slot[j] = first + i + j;
-        cb_store_get_many(st, a->dev, 0, 0, slot, some, row + (size_t)i * (size_t)st->hd);
-    }
+    for (int i = 0; i < held; i += CB_STORE_MANY)
+        cb_store_get_range(st, a->dev, 0, 0, first + i, min_int(CB_STORE_MANY, held - i),
+                           row + (size_t)i * (size_t)st->hd);
     *place(a, l) = (float)(first % KV_SPLIT);
 }
 
@@ -323,12 +305,9 @@ static int stored(struct attention *a, const struct chunk *c)
 static int add_part(struct attention *a, const struct chunk *c, int first, int n, int n_e,
                     const int32_t *list, int k)
 {
-    struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_some(a, c, first, n);
     struct kv_run *run;
 
-    p.first = first;
-    p.n = n;
-    p.q = c->q + (size_t)first * (size_t)c->stride;
     p.causal = p.window = 0;
     p.joins = p.elsewhere = 1;
     TRY(cb_parts_add(a, &p, &run));
@@ -431,6 +410,7 @@ const struct reader cb_reader_entries = {
     .undraftable = "a layer has rows that stand for several tokens",
     .no_choice = "the model's layers read rows that stand for several tokens",
     .claims = claims,
+    .state = sizeof(struct entries),
     .open = open,
     .close = close_stores,
     .clear = clear,

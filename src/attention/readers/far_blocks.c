@@ -8,9 +8,6 @@
  *
  * A block is represented, for each query head, by the mean of its keys that had the largest weights
  * while they were near. All of that follows from the slots, their columns, and their number. */
-#include "far_blocks.h"
-
-#include <assert.h>
 #include <string.h>
 
 #include "attention/parts.h"
@@ -42,13 +39,6 @@ struct far_blocks {
     float *x, *cs;      /* [MANY][hd], [MANY][n_rot] */
     struct kv_run *run; /* [n_head] */
 };
-
-extern const struct reader cb_reader_far_blocks;
-
-static int is_in(const struct attention *a, int l)
-{
-    return cb_reader_is(a, l, &cb_reader_far_blocks);
-}
 
 static struct places places_of(const struct far_plan *f, int n)
 {
@@ -92,28 +82,22 @@ static int open_layers(struct attention *a, struct far_blocks *x)
         return CB_ENOMEM;
     /* memory for these is committed page by page as the context grows */
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (is_in(a, l) && !(x->rep[l] = cb_state_alloc(x, row * (size_t)x->cap, sizeof **x->rep)))
+        if (cb_reader_state(a, l) == x &&
+            !(x->rep[l] = cb_state_alloc(x, row * (size_t)x->cap, sizeof **x->rep)))
             return CB_ENOMEM;
     return CB_OK;
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t nh = (size_t)a->model->hp.n_head, n_ctx = (size_t)a->bank->n_ctx;
     const size_t row = cb_attention_row(a), chunk = (size_t)a->chunk;
-    const struct far_plan *f = NULL;
-    struct far_blocks *x;
+    struct far_blocks *x = state;
 
-    for (int l = 0; l < a->bank->n_layer; l++) {
-        if (!is_in(a, l))
-            continue;
-        f = &a->plan[l].far; /* layers do not differ */
-        TRY(fits(a, l));
-    }
-    assert(f);
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
-    x->cap = a->bank->n_ctx / f->block + 1;
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (cb_reader_state(a, l) == x)
+            TRY(fits(a, l));
+    x->cap = a->bank->n_ctx / a->plan[cb_reader_first(a, x)].far.block + 1;
     TRY(open_layers(a, x));
     x->q = cb_state_alloc(x, chunk * row, sizeof *x->q);
     x->mean = cb_state_alloc(x, row, sizeof *x->mean);
@@ -125,7 +109,7 @@ static int open(struct attention *a, void **state)
     x->x = cb_state_alloc(x, (size_t)MANY * (size_t)a->bank->hd, sizeof *x->x);
     x->cs = cb_state_alloc(x, (size_t)MANY * (size_t)a->model->hp.n_rot, sizeof *x->cs);
     x->run = cb_state_calloc(x, nh, sizeof *x->run);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 static void clear(struct attention *a, void *state)
@@ -151,11 +135,11 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
     const size_t row = cb_attention_row(a), nh = (size_t)a->model->hp.n_head, n = (size_t)n_most;
     size_t floats;
 
-    (void)x, (void)n_feed;
+    (void)n_feed;
     floats = (size_t)(a->chunk + 1) * row + (nh + 1) * n +
              (size_t)MANY * (size_t)(a->bank->hd + a->model->hp.n_rot);
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (is_in(a, l)) {
+        if (cb_reader_state(a, l) == x) {
             const size_t blocks = (size_t)places_of(&a->plan[l].far, n_most).n_block;
             floats += blocks * (row + (l ? 0 : nh + 1));
         }
@@ -181,11 +165,8 @@ static void turned_keys(struct attention *a, int l, int kv, int from, int n)
     const struct hparams *hp = &a->model->hp;
     const int table = a->model->layer[l].rope;
     struct far_blocks *x = cb_reader_state(a, l);
-    int slot[MANY];
 
-    for (int i = 0; i < n; i++)
-        slot[i] = from + i;
-    cb_store_get_many(&a->bank->store[l], a->dev, kv, 0, slot, n, x->x);
+    cb_store_get_range(&a->bank->store[l], a->dev, kv, 0, from, n, x->x);
     if (table < 0)
         return;
     for (int i = 0; i < n; i++)
@@ -344,49 +325,31 @@ static int far_slots(struct attention *a, int l, const struct places *p, const f
 static int add_near(struct attention *a, const struct chunk *c, int from, int window)
 {
     const struct far_blocks *x = cb_reader_state(a, c->l);
-    const struct store *st = &a->bank->store[c->l];
-    const size_t stride = (size_t)cb_attention_group(a) * (size_t)a->bank->n_ctx;
     struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
 
     p.window = window;
     p.after = from;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, from, st->n[h]);
-        run[h].logit = a->bank->decoding ? x->logit + (size_t)h * stride : NULL;
-    }
-    return CB_OK;
+    return cb_parts_add_slots(a, c, &p, from, 0, a->bank->decoding ? x->logit : NULL);
 }
 
 static int add_far(struct attention *a, const struct chunk *c, const float *q, int n)
 {
     const struct far_blocks *x = cb_reader_state(a, c->l);
-    const struct store *st = &a->bank->store[c->l];
     struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
 
     p.q = q;
     p.q_stride = (int)cb_attention_row(a);
     p.causal = p.window = 0;
     p.joins = 1;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++) {
-        run[h] = cb_store_run(st, h, 0, st->n[h]);
-        run[h].idx = x->idx;
-        run[h].n = n;
-    }
-    return CB_OK;
+    return cb_parts_add_list(a, c, &p, x->idx, n);
 }
 
 /* The n slots from `from` on leave the window of the chunk's last n queries one by one. */
 static int add_leaving(struct attention *a, const struct chunk *c, const float *q, int from, int n)
 {
-    struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_some(a, c, c->n - n, n);
     struct kv_run *run;
 
-    p.first = c->n - n;
-    p.n = n;
     p.q = q + (size_t)p.first * cb_attention_row(a);
     p.q_stride = (int)cb_attention_row(a);
     p.window = 0;
@@ -445,33 +408,19 @@ static int attended(struct attention *a, const struct chunk *c, const float *lse
 
 /* ---- what it reads ---- */
 
-/* Blocks that a token chooses from when n slots come before it, and the *k slots that it reads of
- * a KV head, its own among them */
-static int n_blocks(const struct attention *a, int l, int n, int *k)
-{
-    const struct far_plan *f = &a->plan[l].far;
-    const struct places p = places_of(f, n);
-
-    *k = n + 1 - max_int(0, p.n_block - f->k) * f->block;
-    return p.n_block > f->k ? p.n_block : 0;
-}
-
-uint64_t cb_far_read(const struct attention *a, int l, int n)
-{
-    uint64_t sum = 0;
-    int k;
-    const int blocks = n_blocks(a, l, n - 1, &k);
-
-    for (int h = 0; h < a->bank->n_kv; h++)
-        sum += cb_store_bytes_of(&a->bank->store[l], h, k);
-    return sum + (uint64_t)blocks * cb_attention_row(a) * sizeof(float);
-}
-
-static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *p,
+/* A token chooses from the blocks of the slots before it, and reads those of k that it chose. */
+static uint64_t read_bytes(const struct attention *a, int l, int n, const struct planned *planned,
                            uint64_t *scanned)
 {
-    (void)p, (void)scanned;
-    return cb_far_read(a, l, n);
+    const struct far_plan *f = &a->plan[l].far;
+    const struct places p = places_of(f, n - 1);
+    const int left_out = max_int(0, p.n_block - f->k);
+    uint64_t sum = left_out ? (uint64_t)p.n_block * cb_attention_row(a) * sizeof(float) : 0;
+
+    (void)planned, (void)scanned;
+    for (int h = 0; h < a->bank->n_kv; h++)
+        sum += cb_store_bytes_of(&a->bank->store[l], h, n - left_out * f->block);
+    return sum;
 }
 
 static int claims(const struct claim *c)
@@ -485,6 +434,7 @@ const struct reader cb_reader_far_blocks = {
     .undraftable = "it measures, drops or merges tokens as they come",
     .no_choice = "its prompts choose blocks of their own",
     .claims = claims,
+    .state = sizeof(struct far_blocks),
     .open = open,
     .clear = clear,
     .work_bytes = work_bytes,

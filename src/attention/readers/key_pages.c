@@ -9,8 +9,6 @@
 #include "base/ints.h"
 #include "slot_lists.h"
 
-extern const struct reader cb_reader_key_pages;
-
 static int claims(const struct claim *c)
 {
     return c->row->sketch.page > 0;
@@ -24,28 +22,17 @@ static size_t work_size(int n_list, int page, int n)
     return (size_t)(n_list + 1) * (size_t)(n / page + 1) * sizeof(float);
 }
 
-/* The plan of the layers, which do not differ in pages and heads */
-static const struct sketch_plan *form_of(const struct attention *a)
+static int open(struct attention *a, void *x)
 {
-    const struct sketch_plan *form = NULL;
-
-    for (int l = 0; l < a->bank->n_layer; l++)
-        form = cb_reader_is(a, l, &cb_reader_key_pages) ? &a->plan[l].sketch : form;
-    return form;
-}
-
-static int open(struct attention *a, void **state)
-{
-    const struct sketch_plan *form = form_of(a);
+    const struct sketch_plan *form = &a->plan[cb_reader_first(a, x)].sketch;
     const int n_list = form->heads == EACH_HEAD ? a->model->hp.n_head : a->bank->n_kv;
 
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_reader_is(a, l, &cb_reader_key_pages))
+        if (cb_reader_state(a, l) == x)
             cb_store_may_sketch(&a->bank->store[l], 0, a->plan[l].sketch.page,
                                 a->plan[l].sketch.sink);
     TRY(cb_slot_lists_device(a, a->dev->ops->page_scores != NULL, "sketched keys"));
-    return cb_slot_lists_new(a, sizeof(struct slot_lists), n_list,
-                             work_size(n_list, form->page, a->bank->n_ctx), state);
+    return cb_slot_lists_open(a, x, n_list, work_size(n_list, form->page, a->bank->n_ctx));
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -53,7 +40,8 @@ static size_t work_bytes(const struct attention *a, const void *x, int n_feed, i
     const int n_list = ((const struct slot_lists *)x)->n_list;
 
     (void)n_feed;
-    return work_size(n_list, form_of(a)->page, n_most) + cb_slot_lists_bytes(x, n_most);
+    return work_size(n_list, a->plan[cb_reader_first(a, x)].sketch.page, n_most) +
+           cb_slot_lists_bytes(x, n_most);
 }
 
 /* ---- choosing ---- */
@@ -213,6 +201,7 @@ const struct reader cb_reader_key_pages = {
     .name = "pages that bounds of keys find",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_BY_HEAD | READ_SHARES,
     .claims = claims,
+    .state = sizeof(struct slot_lists),
     .open = open,
     .work_bytes = work_bytes,
     .parts = parts,

@@ -407,43 +407,32 @@ static int fit_draft(struct attention *a, void *x, int n)
     return CB_OK;
 }
 
-static int open_states(struct attention *a)
+static size_t floats_of(const void *arg, int l, size_t *past)
 {
+    const struct attention *a = arg;
     const struct mixer_params *p = &a->model->hp.mix;
-    const size_t n = (size_t)a->model->hp.n_layer;
-    size_t *past = cb_calloc(2 * n, sizeof *past), *matrix = past + n;
-    int err;
+    const struct recurrent *x = a->model->layer[l].mixer;
 
-    if (!past)
-        return CB_ENOMEM;
-    for (size_t l = 0; l < n; l++) {
-        const struct recurrent *x = a->model->layer[l].mixer;
-        past[l] = ngrams_past(a, (int)l);
-        if (!x)
-            continue;
-        past[l] += (size_t)(p->n_tap - 1) * (size_t)x->n_conv;
-        matrix[l] = (size_t)p->n_head * cb_state_floats(p->dk, p->dv);
-    }
-    err = cb_states_open(&a->bank->states, (int)n, past, matrix, a->bank->checkpoint_bytes);
-    free(past);
-    return err;
+    *past = ngrams_past(a, l);
+    if (!x)
+        return *past;
+    *past += (size_t)(p->n_tap - 1) * (size_t)x->n_conv;
+    return *past + (size_t)p->n_head * cb_state_floats(p->dk, p->dv);
 }
 
-static int open(struct attention *a, void **x)
+static int open(struct attention *a, void *x)
 {
-    struct mixer_work *w = *x = cb_state_new(sizeof *w);
-
-    if (!w)
-        return CB_ENOMEM;
     if (any_mixer(a))
-        TRY(open_work(a, any_mixer(a), w));
-    return open_states(a);
+        TRY(open_work(a, any_mixer(a), x));
+    return cb_states_open(&a->bank->states, a->model->hp.n_layer, floats_of, a,
+                          a->bank->checkpoint_bytes);
 }
 
 const struct reader cb_reader_mixer = {
     .name = "a state instead of keys",
     .traits = READ_STATE | READ_DENSE | READ_EXTENDS,
     .claims = claims,
+    .state = sizeof(struct mixer_work),
     .open = open,
     .fit_draft = fit_draft,
     .cut = cut,

@@ -2,28 +2,13 @@
 /* own_slots.c - query heads of a KV head that read different slots of it (SnapKV with a choice for
  * each query head). The KV head holds what any of them reads. A column for each of its query heads
  * says which slots this head does not read; tokens that are new have 0 there. */
-#include "own_slots.h"
-
 #include "attention/parts.h"
-#include "attention/reader.h"
-#include "attention/state_memory.h"
 #include "base/err.h"
+#include "slot_lists.h"
 
-struct own_slots {
-    int32_t *idx; /* [n_head][n_ctx] slots that the head reads, ascending */
-    int *n;       /* [n_head] */
-};
-
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *x)
 {
-    const size_t nh = (size_t)a->model->hp.n_head;
-    struct own_slots *x = *state = cb_state_new(sizeof *x);
-
-    if (!x)
-        return CB_ENOMEM;
-    x->idx = cb_state_slots(x, nh, a->bank->n_ctx, sizeof *x->idx);
-    x->n = cb_state_calloc(x, nh, sizeof *x->n);
-    return cb_state_status(x);
+    return cb_slot_lists_open(a, x, a->model->hp.n_head, 0);
 }
 
 /* For each slot of its KV head, not 0: query head h does not read it */
@@ -37,7 +22,7 @@ static const float *unread(const struct attention *a, int l, int h)
 static int list(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
-    struct own_slots *x = cb_reader_state(a, c->l);
+    struct slot_lists *x = cb_reader_state(a, c->l);
     int some = 0;
 
     for (int h = 0; h < a->model->hp.n_head; h++) {
@@ -72,7 +57,7 @@ static int add_chunk(struct attention *a, const struct chunk *c)
 static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
-    const struct own_slots *x = cb_reader_state(a, c->l);
+    const struct slot_lists *x = cb_reader_state(a, c->l);
     struct part p = cb_parts_of(a, c);
     struct kv_run *run;
 
@@ -91,7 +76,7 @@ static int parts(struct attention *a, const struct chunk *c)
     return 1;
 }
 
-void cb_own_slots_mask(const struct attention *a, int l, float *score)
+static void mask(const struct attention *a, int l, float *score)
 {
     for (int h = 0; h < a->model->hp.n_head; h++) {
         const float *skip = unread(a, l, h);
@@ -110,7 +95,8 @@ const struct reader cb_reader_own_slots = {
     .name = "slots of each query head's own",
     .traits = READ_DENSE | READ_EXTENDS | READ_SORTED | READ_JOINS | READ_BY_HEAD,
     .claims = claims,
+    .state = sizeof(struct slot_lists),
     .open = open,
     .parts = parts,
-    .mask = cb_own_slots_mask,
+    .mask = mask,
 };

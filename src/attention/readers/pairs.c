@@ -59,21 +59,17 @@ static int open_rows(struct attention *a, struct pairs *x)
     return cb_state_status(x);
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t n_ctx = (size_t)a->bank->n_ctx;
-    int tail = 0;
-    struct pairs *x;
+    struct pairs *x = state;
 
     for (int l = 0; l < a->bank->n_layer; l++)
         if (ends_pair(a, l)) {
             TRY(fits(a, l));
             TRY(cb_store_pair(&a->bank->store[l - 1], &a->bank->store[l]));
-            tail = a->plan[l].pair.tail;
+            x->tail = a->plan[l].pair.tail;
         }
-    if (!(x = *state = cb_state_new(sizeof *x)))
-        return CB_ENOMEM;
-    x->tail = tail;
     x->work.angle = cb_state_alloc(x, n_ctx, sizeof *x->work.angle);
     x->work.first = cb_state_alloc(x, n_ctx, sizeof *x->work.first);
     return open_rows(a, x);
@@ -172,6 +168,7 @@ const struct reader cb_reader_pairs = {
     .traits = READ_DENSE | READ_ANY_ORDER | READ_UNDOES | READ_LATE,
     .undraftable = "it measures, drops or merges tokens as they come",
     .claims = claims,
+    .state = sizeof(struct pairs),
     .open = open,
     .work_bytes = work_bytes,
     .uncut = uncut,

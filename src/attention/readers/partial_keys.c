@@ -19,7 +19,6 @@ enum { LANES = 8 };
 
 struct partial_keys {
     struct slot_lists lists;
-    int columns;  /* of the partial keys, the same in every layer */
     float *guess; /* [MOST_DRAFT + 1][n_head * hd] for tokens that are decoded together */
     float *q;     /* [n_head][columns] one token's, skewed */
     float *logit; /* [n_head][n_ctx] */
@@ -35,25 +34,20 @@ static int claims(const struct claim *c)
 
 /* ---- open ---- */
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t nh = (size_t)a->model->hp.n_head;
-    struct partial_keys *x;
-    int columns = 0, n_list = a->bank->n_kv;
+    struct partial_keys *x = state;
+    const struct sketch_plan *form = &a->plan[cb_reader_first(a, x)].sketch;
+    const int n_list = form->heads == EACH_HEAD ? a->model->hp.n_head : a->bank->n_kv;
 
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (a->plan[l].sketch.columns) {
-            columns = a->plan[l].sketch.columns;
-            if (a->plan[l].sketch.heads == EACH_HEAD)
-                n_list = a->model->hp.n_head;
-            TRY(cb_store_may_skew(&a->bank->store[l], columns));
-        }
+        if (cb_reader_state(a, l) == x)
+            TRY(cb_store_may_skew(&a->bank->store[l], form->columns));
     TRY(cb_slot_lists_device(a, !a->dev->ops->memory, "partial keys"));
-    TRY(cb_slot_lists_new(a, sizeof *x, n_list, 0, state));
-    x = *state;
-    x->columns = columns;
+    TRY(cb_slot_lists_open(a, &x->lists, n_list, 0));
     x->guess = cb_state_alloc(x, (MOST_DRAFT + 1) * cb_attention_row(a), sizeof *x->guess);
-    x->q = cb_state_alloc(x, nh * (size_t)columns, sizeof *x->q);
+    x->q = cb_state_alloc(x, nh * (size_t)form->columns, sizeof *x->q);
     x->logit = cb_state_slots(x, nh, a->bank->n_ctx, sizeof *x->logit);
     x->n_near = cb_state_calloc(x, nh, sizeof *x->n_near);
     x->run = cb_state_calloc(x, (size_t)a->bank->n_kv, sizeof *x->run);
@@ -244,6 +238,7 @@ const struct reader cb_reader_partial_keys = {
     .traits = READ_DENSE | READ_PROMPT,
     .max_step = MOST_DRAFT + 1,
     .claims = claims,
+    .state = sizeof(struct partial_keys),
     .open = open,
     .uncut = uncut,
     .guess = guess,

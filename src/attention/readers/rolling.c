@@ -62,11 +62,9 @@ static int add_front(struct attention *a, const struct chunk *c, int first, cons
                      int q_stride, int n_first)
 {
     const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
+    struct part p = cb_parts_some(a, c, first, c->n - first);
     struct kv_run *run;
 
-    p.first = first;
-    p.n = c->n - first;
     p.q = q;
     p.q_stride = q_stride;
     p.causal = p.window = 0;
@@ -77,20 +75,6 @@ static int add_front(struct attention *a, const struct chunk *c, int first, cons
             cb_store_run(st, h, 0, st->n[h]); /* prepacked rows are read from the first one on */
         run[h].n = n_first;
     }
-    return CB_OK;
-}
-
-/* The first n queries see everything before them. */
-static int add_near(struct attention *a, const struct chunk *c, int n)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.n = n;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++)
-        run[h] = cb_store_run(st, h, 0, st->n[h] - c->n + n);
     return CB_OK;
 }
 
@@ -106,26 +90,19 @@ static int windowed_parts(struct attention *a, const struct chunk *c)
     const int near = st->pos && cb_store_pos(st, 0, n - 1) > n - 1
                          ? 0
                          : max_int(0, min_int(rank + 1 - slot, c->n));
-    const float *q = c->q + (size_t)near * (size_t)c->stride;
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
+    struct part p = cb_parts_some(a, c, near, c->n - near);
 
     if (near > 0)
-        TRY(add_near(a, c, near));
+        TRY(cb_parts_add_first(a, c, near));
     if (near == c->n)
         return 1;
-    p.first = near;
-    p.n = c->n - near;
-    p.q = q;
     p.window = plan->prompt_window;
     p.after = sink;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int h = 0; h < st->n_kv; h++)
-        run[h] = cb_store_run(st, h, sink, n);
+    TRY(cb_parts_add_slots(a, c, &p, sink, 0, NULL));
     if (!sink)
         return 1;
     if (!plan->rolling)
-        TRY(add_front(a, c, near, q, c->stride, sink));
+        TRY(add_front(a, c, near, p.q, c->stride, sink));
     else
         TRY(add_front(a, c, near, cb_turned_queries(a, c, near, c->pos0 + near - rank, 1),
                       (int)cb_attention_row(a), sink));
@@ -136,7 +113,6 @@ static int parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
     struct part last = cb_parts_of(a, c);
-    struct kv_run *run;
     int first = 0;
     const int shift = a->plan[c->l].rolling ? gap(st, &first) : 0;
     const int whole = shift && reads_rows_as_they_lie(st, c->n, first);
@@ -148,9 +124,7 @@ static int parts(struct attention *a, const struct chunk *c)
     last.after = whole ? 0 : first;
     if (whole)
         last.window = st->n[0] - first;
-    TRY(cb_parts_add(a, &last, &run));
-    for (int h = 0; h < st->n_kv; h++)
-        run[h] = cb_store_run(st, h, last.after, st->n[h]);
+    TRY(cb_parts_add_slots(a, c, &last, last.after, 0, NULL));
     TRY(add_front(a, c, 0, cb_turned_queries(a, c, 0, shift, 0), (int)cb_attention_row(a), first));
     return 1;
 }

@@ -31,8 +31,6 @@ struct selected_blocks {
     size_t cap;
 };
 
-extern const struct reader cb_reader_selected_blocks;
-
 static int claims(const struct claim *c)
 {
     return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_BLOCKS;
@@ -68,24 +66,25 @@ static int by_blocks(const struct attention *a)
 
 /* ---- open ---- */
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct selector_params *p = &a->model->hp.selector;
     const size_t n_head = (size_t)p->n_head;
-    struct selected_blocks *x;
+    struct selected_blocks *x = state;
 
-    TRY(cb_index_sets_new(a, sizeof *x, state));
-    x = *state;
+    TRY(cb_index_sets_open(a, &x->keys));
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (cb_reader_is(a, l, &cb_reader_selected_blocks))
+        if (cb_reader_state(a, l) == x) {
+            x->keys.most[l] = most_read(a);
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_EACH, p->hd, 1));
+        }
     /* memory for these is committed page by page as the context grows */
     x->n = cb_state_calloc(x, (size_t)a->chunk * n_head, sizeof *x->n);
     x->score =
         cb_state_alloc(x, SCORED * n_head * (size_t)n_piece(a, a->bank->n_ctx), sizeof *x->score);
     x->chosen = cb_state_calloc(x, (size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)),
                                 sizeof *x->chosen);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 /* Bytes of what n tokens of a chunk read, which ends after `end` tokens */
@@ -106,17 +105,6 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
         return 0;
     return list + (by_blocks(a) ? reads_bytes(a, n, n_most) : 0) +
            (size_t)min_int(n, SCORED) * n_head * (size_t)n_piece(a, n_most) * sizeof(float);
-}
-
-/* ---- choosing ---- */
-
-/* A chunk's queries all see more than top_k blocks, or none does. */
-static int room(const struct attention *a, int l, int i)
-{
-    const int pos = a->bank->n_seen + i, k = most_read(a);
-
-    (void)l;
-    return pos < k ? k - pos : INT32_MAX;
 }
 
 /* ---- scores of blocks ---- */
@@ -219,16 +207,10 @@ static int open_marks(struct attention *a, const struct chunk *c)
     struct selected_blocks *x = cb_reader_state(a, c->l);
     const int end = c->pos0 + c->n, n_col = (end - 1) / KV_PREPACK + 1;
     const size_t bytes = reads_bytes(a, c->n, end);
-    uint8_t *reads = x->reads;
 
-    if (bytes > x->cap) {
-        if (!(reads = cb_state_realloc(x, x->reads, bytes, 1)))
-            return CB_ENOMEM;
-        x->reads = reads;
-        x->cap = bytes;
-    }
-    memset(reads, 0, bytes);
-    x->blocks = (struct attn_blocks){ .reads = reads, .n_row = c->n, .n_col = n_col, .each = 1 };
+    TRY(cb_state_fit(x, &x->reads, &x->cap, bytes, 1));
+    memset(x->reads, 0, bytes);
+    x->blocks = (struct attn_blocks){ .reads = x->reads, .n_row = c->n, .n_col = n_col, .each = 1 };
     return CB_OK;
 }
 
@@ -262,9 +244,11 @@ static int parts(struct attention *a, const struct chunk *c)
     TRY(cb_index_sets_fit(&x->keys, (size_t)c->n * n_kv, each));
     for (int i = 0; i < c->n; i += SCORED)
         choose(a, c, i, min_int(SCORED, c->n - i), 0);
-    for (int i = 0; i < c->n; i++)
-        TRY(cb_parts_add_lists(a, c, i, x->keys.list + (size_t)i * n_kv * each, each,
+    for (int i = 0; i < c->n; i++) {
+        const struct part p = cb_parts_one(a, c, i);
+        TRY(cb_parts_add_lists(a, c, &p, x->keys.list + (size_t)i * n_kv * each, each,
                                x->n + (size_t)i * n_kv));
+    }
     if (a->bank->decoding)
         a->bank->read_bytes += cb_index_keys_scanned(cb_index_set(&x->keys, c->l, 0), c->pos0 + 1);
     return 1;
@@ -285,9 +269,9 @@ const struct reader cb_reader_selected_blocks = {
     .name = "blocks that the layer's own selector names",
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
+    .state = sizeof(struct selected_blocks),
     .open = open,
     .work_bytes = work_bytes,
-    .room = room,
     .stored = cb_index_stored,
     .parts = parts,
     .read_bytes = read_bytes,

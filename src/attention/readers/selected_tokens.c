@@ -19,8 +19,6 @@ struct selected_tokens {
     int reused; /* 1: later layers read what earlier ones chose, so lists are those of a feed */
 };
 
-extern const struct reader cb_reader_selected_tokens;
-
 static int claims(const struct claim *c)
 {
     return c->row->select.on && c->y && c->y->selector && c->y->selector->selects == SELECTS_TOKENS;
@@ -29,20 +27,22 @@ static int claims(const struct claim *c)
 /* Does layer l score tokens itself? */
 static int scores(const struct attention *a, int l)
 {
-    return cb_reader_is(a, l, &cb_reader_selected_tokens) && !a->model->layer[l].selector->back;
+    return !a->model->layer[l].selector->back;
 }
 
 /* ---- open ---- */
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const struct selector_params *p = &a->model->hp.selector;
-    struct selected_tokens *x;
+    struct selected_tokens *x = state;
 
-    TRY(cb_index_sets_new(a, sizeof *x, state));
-    x = *state;
+    TRY(cb_index_sets_open(a, &x->keys));
     for (int l = 0; l < a->bank->n_layer; l++) {
-        x->reused |= cb_reader_is(a, l, &cb_reader_selected_tokens) && !scores(a, l);
+        if (cb_reader_state(a, l) != x)
+            continue;
+        x->keys.most[l] = p->top_k;
+        x->reused |= !scores(a, l);
         if (scores(a, l))
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_SUMS, p->hd, 1));
     }
@@ -65,15 +65,6 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 }
 
 /* ---- choosing ---- */
-
-/* A chunk's queries all see more than top_k tokens, or none does. */
-static int room(const struct attention *a, int l, int i)
-{
-    const int pos = a->bank->n_seen + i, k = a->model->hp.selector.top_k;
-
-    (void)l;
-    return pos < k ? k - pos : INT32_MAX;
-}
 
 static int stored(struct attention *a, const struct chunk *c)
 {
@@ -119,8 +110,10 @@ static int parts(struct attention *a, const struct chunk *c)
     list = x->keys.list + (size_t)first * (size_t)k;
     if (scores(a, c->l))
         choose(a, c, list);
-    for (int i = 0; i < c->n; i++)
-        TRY(cb_parts_add_list(a, c, i, list + (size_t)i * (size_t)k, k));
+    for (int i = 0; i < c->n; i++) {
+        const struct part p = cb_parts_one(a, c, i);
+        TRY(cb_parts_add_list(a, c, &p, list + (size_t)i * (size_t)k, k));
+    }
     if (a->bank->decoding && scores(a, c->l))
         a->bank->read_bytes +=
             cb_index_choice_reads(cb_index_set(&x->keys, c->l, 0), c->pos0 + 1, k);
@@ -143,9 +136,9 @@ const struct reader cb_reader_selected_tokens = {
     .name = "tokens that the layer's own selector names",
     .traits = READ_EXTENDS | READ_SORTED,
     .claims = claims,
+    .state = sizeof(struct selected_tokens),
     .open = open,
     .work_bytes = work_bytes,
-    .room = room,
     .stored = stored,
     .parts = parts,
     .read_bytes = read_bytes,

@@ -14,16 +14,9 @@
 #include "device/sketch.h"
 #include "slot_lists.h"
 
-extern const struct reader cb_reader_sketched_keys;
-
 static int claims(const struct claim *c)
 {
     return c->row->sketch.bits > 0;
-}
-
-static int is_in(const struct attention *a, int l)
-{
-    return cb_reader_is(a, l, &cb_reader_sketched_keys);
 }
 
 /* ---- open ---- */
@@ -38,7 +31,7 @@ static size_t work_size(const struct attention *a, int n)
 
 /* All layers that the policy acts on have keys in planes, if they keep all slots: those that read
  * everything as well. */
-static int open_planes(struct attention *a, const struct sketch_plan *form)
+static int open_planes(struct attention *a, const void *x, const struct sketch_plan *form)
 {
     if (!cb_bank_in_planes(a->bank))
         return CB_OK;
@@ -47,28 +40,26 @@ static int open_planes(struct attention *a, const struct sketch_plan *form)
                                 a->dev->name);
     for (int l = 0; l < a->bank->n_layer; l++) {
         struct store *s = &a->bank->store[l];
+        const int is_in = cb_reader_state(a, l) == x;
         const int keeps = cb_policy_index(a->policy, l) >= 0 && !a->model->layer[l].window;
-        if (!is_in(a, l) && keeps)
+        if (!is_in && keeps)
             cb_store_may_sketch(s, form->bits, SKETCH_BLOCK, form->sink);
-        if (is_in(a, l) || keeps)
+        if (is_in || keeps)
             TRY(cb_planes_open(s, a->bank->kivi_v));
     }
     return CB_OK;
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *x)
 {
-    const struct sketch_plan *form = NULL;
+    const struct sketch_plan *form = &a->plan[cb_reader_first(a, x)].sketch;
 
     for (int l = 0; l < a->bank->n_layer; l++)
-        if (is_in(a, l)) {
-            form = &a->plan[l].sketch; /* layers do not differ in bits and sinks */
+        if (cb_reader_state(a, l) == x)
             cb_store_may_sketch(&a->bank->store[l], form->bits, SKETCH_BLOCK, form->sink);
-        }
-    TRY(open_planes(a, form));
+    TRY(open_planes(a, x, form));
     TRY(cb_slot_lists_device(a, a->dev->ops->sketch_topk != NULL, "sketched keys"));
-    return cb_slot_lists_new(a, sizeof(struct slot_lists), a->bank->n_kv,
-                             work_size(a, a->bank->n_ctx), state);
+    return cb_slot_lists_open(a, x, a->bank->n_kv, work_size(a, a->bank->n_ctx));
 }
 
 static size_t work_bytes(const struct attention *a, const void *x, int n_feed, int n_most)
@@ -340,6 +331,7 @@ const struct reader cb_reader_sketched_keys = {
     .name = "slots that sketched keys find",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_PLANES | READ_SHARES,
     .claims = claims,
+    .state = sizeof(struct slot_lists),
     .open = open,
     .work_bytes = work_bytes,
     .parts = parts,

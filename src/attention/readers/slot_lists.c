@@ -12,13 +12,9 @@
 #include "base/ints.h"
 #include "device/sketch.h"
 
-int cb_slot_lists_new(const struct attention *a, size_t size, int n_list, size_t work_bytes,
-                      void **state)
+int cb_slot_lists_open(const struct attention *a, struct slot_lists *x, int n_list,
+                       size_t work_bytes)
 {
-    struct slot_lists *x = *state = cb_state_new(size);
-
-    if (!x)
-        return CB_ENOMEM;
     x->n_list = n_list;
     x->idx = cb_state_slots(x, (size_t)n_list, a->bank->n_ctx, sizeof *x->idx);
     x->n = cb_state_calloc(x, (size_t)n_list, sizeof *x->n);

@@ -19,9 +19,9 @@ struct slot_range {
     int first, lo, hi, k, from, to;
 };
 
-/* A state of `size` bytes with work_bytes of work space; CB_ENOMEM */
-int cb_slot_lists_new(const struct attention *a, size_t size, int n_list, size_t work_bytes,
-                      void **state);
+/* Room for lists, and work_bytes of work space; CB_ENOMEM */
+int cb_slot_lists_open(const struct attention *a, struct slot_lists *x, int n_list,
+                       size_t work_bytes);
 /* CB_EUNSUPPORTED where the device does not score what the reader searches, with scores 0 */
 int cb_slot_lists_device(const struct attention *a, int scores, const char *what);
 size_t cb_slot_lists_bytes(const struct slot_lists *x, int n_most);

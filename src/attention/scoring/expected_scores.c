@@ -9,15 +9,15 @@
 #include "attention/gram.h"
 #include "attention/scoring.h"
 #include "attention/state_memory.h"
+#include "attention/turned_queries.h"
 #include "base/err.h"
 #include "scores.h"
 
 enum { KEYS = 8, MAX_HD = KV_MAX_HD }; /* keys read at once */
 
 struct expected {
-    float *q;      /* [chunk][n_head * hd] queries turned back to position 0, where ops write */
-    float *host;   /* the same in the host's memory */
-    float *turn;   /* [chunk][n_rot / 2][2] cos, sin */
+    float *q;      /* [chunk][n_head * hd] queries turned back to position 0, the host's */
+    float *turn;   /* [n_rot / 2][2] cos, sin */
     double *sum;   /* [n_head][hd] */
     double *outer; /* [n_head][hd][hd] sums of products, the lower triangle */
     double *mix;   /* [2][n_rot / 2] mean cos, mean sin of the next positions */
@@ -35,41 +35,20 @@ static int claims(const struct layer_plan *row)
     return row->score.when != WHEN_NEVER && row->score.future > 0;
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t row = cb_attention_row(a), n_rot = (size_t)a->model->hp.n_rot + 2;
-    struct expected *x = *state = cb_state_new(sizeof *x);
+    struct expected *x = state;
 
-    if (!x)
-        return CB_ENOMEM;
-    x->q = cb_state_device(x, a->dev, (size_t)a->chunk * row, sizeof *x->q);
-    x->host = cb_state_alloc(x, (size_t)a->chunk * row, sizeof *x->host);
-    x->turn = cb_state_alloc(x, (size_t)a->chunk * n_rot, sizeof *x->turn);
+    x->q = cb_state_alloc(x, (size_t)a->chunk * row, sizeof *x->q);
+    x->turn = cb_state_alloc(x, n_rot, sizeof *x->turn);
     x->sum = cb_state_calloc(x, row, sizeof *x->sum);
     x->outer = cb_state_calloc(x, square(a), sizeof *x->outer);
     x->mix = cb_state_calloc(x, n_rot, sizeof *x->mix);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 /* ---- a prompt's queries ---- */
-
-/* The chunk's queries from the i-th on, as they were before rotation -> x->host */
-static void turn_back(struct attention *a, const struct chunk *c, int i)
-{
-    const struct hparams *hp = &a->model->hp;
-    const int table = a->model->layer[c->l].rope, n = c->n - i;
-    const size_t row = cb_attention_row(a);
-    struct expected *x = cb_scoring_state(a, c->l);
-
-    cb_device_copy_rows(a->dev, x->q, row * sizeof *x->q, c->q + (size_t)i * (size_t)c->stride,
-                        (size_t)c->stride * sizeof *c->q, row * sizeof *x->q, n);
-    for (int t = 0; table >= 0 && t < n; t++)
-        cb_rope_turn(&a->rope[table], -(c->pos0 + i + t), x->turn + (size_t)t * (size_t)hp->n_rot);
-    if (table >= 0)
-        a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, n, hp->n_head, hp->hd, (int)row,
-                          hp->n_rot, x->turn);
-    cb_device_copy(a->dev, x->host, x->q, (size_t)n * row * sizeof *x->q);
-}
 
 struct gathering {
     struct expected *x;
@@ -83,7 +62,7 @@ static void gather_head(void *ctx, int h, int thread)
     const size_t head = (size_t)h, hd = (size_t)g->hd;
 
     (void)thread;
-    cb_gram_add(g->x->host + head * hd, g->row, g->n, g->hd, g->x->sum + head * hd,
+    cb_gram_add(g->x->q + head * hd, g->row, g->n, g->hd, g->x->sum + head * hd,
                 g->x->outer + head * hd * hd);
 }
 
@@ -102,7 +81,8 @@ static int chunk(struct attention *a, const struct chunk *c, const struct attent
     }
     if (g.n < 1)
         return CB_OK;
-    turn_back(a, c, skip);
+    cb_device_copy(a->dev, x->q, cb_turned_queries(a, c, skip, c->pos0 + skip, 1),
+                   (size_t)g.n * g.row * sizeof *x->q);
     x->n += g.n;
     cb_par_for(a->dev->par, a->model->hp.n_head, gather_head, &g);
     return CB_OK;
@@ -201,12 +181,9 @@ static void weigh_keys(void *ctx, int item, int thread)
     const int n = w->n - from < KEYS ? w->n - from : KEYS;
     float x[KEYS * MAX_HD];
     double k[KEYS * MAX_HD], z[KEYS];
-    int slot[KEYS];
 
     (void)thread;
-    for (int i = 0; i < n; i++)
-        slot[i] = from + i;
-    cb_store_get_many(st, w->a->dev, w->kv, 0, slot, n, x);
+    cb_store_get_range(st, w->a->dev, w->kv, 0, from, n, x);
     for (int c = 0; c < hd; c++)
         for (int t = 0; t < KEYS; t++)
             k[c * KEYS + t] = t < n ? (double)x[t * hd + c] : 0;
@@ -265,13 +242,10 @@ static void by_value(struct attention *a, int l, int kv, float eps, float *row)
     /* where keys are values, the rotated part is no part of the value */
     const int from_dim = st->one_row ? a->model->hp.n_rot : 0;
     float x[KEYS * MAX_HD];
-    int slot[KEYS];
 
     for (int from = 0; from < st->n[kv]; from += KEYS) {
         const int n = st->n[kv] - from < KEYS ? st->n[kv] - from : KEYS;
-        for (int i = 0; i < n; i++)
-            slot[i] = from + i;
-        cb_store_get_many(st, a->dev, kv, 1, slot, n, x);
+        cb_store_get_range(st, a->dev, kv, 1, from, n, x);
         for (int i = 0; i < n; i++) {
             double sum = 0;
             for (int c = from_dim; c < st->hd; c++)
@@ -297,6 +271,7 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_expected = {
     .reads = 1,
     .claims = claims,
+    .state = sizeof(struct expected),
     .open = open,
     .chunk = chunk,
     .prompt = prompt,

@@ -26,22 +26,19 @@ static int claims(const struct layer_plan *row)
     return row->score.when != WHEN_NEVER && row->score.window;
 }
 
-static int open(struct attention *a, void **x)
+static int open(struct attention *a, void *x)
 {
-    struct last_queries *s = *x = cb_state_new(sizeof *s);
+    struct last_queries *s = x;
     size_t window;
 
-    if (!s)
-        return CB_ENOMEM;
     for (int l = 0; l < a->bank->n_layer; l++)
         s->window = max_int(s->window, a->plan[l].score.window);
     window = (size_t)s->window;
     s->q = cb_state_device(s, a->dev, window * cb_attention_row(a), sizeof *s->q);
     s->lse = cb_state_alloc(s, window * (size_t)a->model->hp.n_head, sizeof *s->lse);
-    if (cb_prefill_is(a) &&
-        !(s->out = cb_state_alloc(s, window * cb_attention_row(a), sizeof *s->out)))
-        return CB_ENOMEM;
-    return cb_state_status(s);
+    if (cb_prefill_is(a))
+        s->out = cb_state_alloc(s, window * cb_attention_row(a), sizeof *s->out);
+    return CB_OK;
 }
 
 /* Tokens of c before the window. On several ranks c has tokens from anywhere in the prompt. */
@@ -100,7 +97,7 @@ static void add_sinks(struct attention *a, int l, struct attn at)
     const size_t n_sink = (size_t)(sink < n ? sink : n);
 
     at.window = cb_attention_window(a, l);
-    cb_scores_clear_rows(m->rows, at.n_head, a->bank->n_ctx, n);
+    cb_scores_clear(m->rows, at.n_head, a->bank->n_ctx, n);
     cb_scores_add(a, &at, m->rows);
     for (int h = 0; h < at.n_head; h++)
         memcpy(m->score + (size_t)h * (size_t)a->bank->n_ctx,
@@ -141,6 +138,7 @@ static void prompt(struct attention *a, int l, struct scores *out)
 
 const struct scoring cb_scoring_last_queries = {
     .claims = claims,
+    .state = sizeof(struct last_queries),
     .open = open,
     .chunk = chunk,
     .share = share,

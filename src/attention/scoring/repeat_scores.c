@@ -26,14 +26,12 @@ static int claims(const struct layer_plan *row)
     return row->repeat.piece > 0;
 }
 
-static int open(struct attention *a, void **state)
+static int open(struct attention *a, void *state)
 {
     const size_t chunk = (size_t)a->chunk, nh = (size_t)a->model->hp.n_head;
     const struct repeat_plan *plan = cb_policy_repeat(a->policy);
-    struct repeat_scores *x = *state = cb_state_new(sizeof *x);
+    struct repeat_scores *x = state;
 
-    if (!x)
-        return CB_ENOMEM;
     x->cap = min_int(plan->sink + plan->piece, a->bank->n_ctx);
     x->out = cb_state_device(x, a->dev, chunk * cb_attention_row(a), sizeof *x->out);
     x->lse = cb_state_alloc(x, chunk * nh, sizeof *x->lse);
@@ -41,7 +39,7 @@ static int open(struct attention *a, void **state)
     x->best = cb_state_alloc(x, (size_t)a->bank->n_kv * (size_t)x->cap, sizeof *x->best);
     x->idx = cb_state_calloc(x, (size_t)x->cap, sizeof *x->idx);
     x->run = cb_state_calloc(x, (size_t)a->bank->n_kv, sizeof *x->run);
-    return cb_state_status(x);
+    return CB_OK;
 }
 
 /* The chunk's queries over x->run */
@@ -145,6 +143,7 @@ static void prompt(struct attention *a, int l, struct scores *out)
 const struct scoring cb_scoring_repeat = {
     .by_repeat = 1,
     .claims = claims,
+    .state = sizeof(struct repeat_scores),
     .open = open,
     .chunk = chunk,
     .prompt = prompt,

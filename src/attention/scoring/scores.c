@@ -71,15 +71,10 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
     return sizeof(float) * (size_t)(nh + rows + pool) * (size_t)n_most;
 }
 
-void cb_scores_clear_rows(float *row, int n_row, int stride, int n)
+void cb_scores_clear(float *row, int n_row, int stride, int n)
 {
     for (int r = 0; r < n_row; r++)
         memset(row + (size_t)r * (size_t)stride, 0, (size_t)n * sizeof(float));
-}
-
-void cb_scores_clear(struct attention *a, int n)
-{
-    cb_scores_clear_rows(a->scores_at->score, a->model->hp.n_head, a->bank->n_ctx, n);
 }
 
 void cb_scores_add(struct attention *a, const struct attn *at, float *out)
@@ -121,7 +116,7 @@ void cb_scores_add_part(struct attention *a, const struct chunk *c, const struct
     if (at.n_tok < 1)
         return;
     if (moved)
-        cb_scores_clear_rows(a->scores_at->rows, at.n_head, a->bank->n_ctx, n);
+        cb_scores_clear(a->scores_at->rows, at.n_head, a->bank->n_ctx, n);
     cb_scores_add(a, &at, moved ? a->scores_at->rows : a->scores_at->score);
     if (moved)
         scatter(a, p, n);
@@ -280,7 +275,7 @@ static int step_left(struct attention *a, int l, const struct attn *at, struct s
         return 0;
     }
     sc.weight = &weight;
-    cb_scores_clear_rows(m->score, n_row, a->bank->n_ctx, cb_store_max_len(st));
+    cb_scores_clear(m->score, n_row, a->bank->n_ctx, cb_store_max_len(st));
     a->dev->ops->score(a->dev, &sc);
     cb_scores_hand_over(a, l, m->score, 1, 0, out);
     return 1;
@@ -305,7 +300,8 @@ int cb_scores_step(struct attention *a, const struct chunk *c, const float *lse,
         if (heads != PER_KV_HEAD_MAX && heads != MAX_HEADS)
             return step_left(a, c->l, &at, out);
     }
-    cb_scores_clear(a, cb_store_max_len(&a->bank->store[c->l]));
+    cb_scores_clear(a->scores_at->score, at.n_head, a->bank->n_ctx,
+                    cb_store_max_len(&a->bank->store[c->l]));
     if (cb_reader_has(a, c->l, READ_BY_PARTS)) /* at the positions that were read */
         for (int i = 0; i < cb_parts_n(a); i++)
             cb_scores_add_part(a, c, a, i, lse);

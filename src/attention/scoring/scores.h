@@ -38,9 +38,8 @@ int cb_scores_most(const struct attention *a, const struct chunk *c);
 /* The session that gathers the scores of a prompt for a, by a scoring that is shared: among
  * sessions that share a prompt and a plan, one gathers for all. */
 const struct attention *cb_scores_gatherer(const struct attention *a, int l);
-void cb_scores_clear(struct attention *a, int n); /* the first n scores of each query head */
 /* Clears the first n entries of each row. */
-void cb_scores_clear_rows(float *row, int n_row, int stride, int n);
+void cb_scores_clear(float *row, int n_row, int stride, int n);
 /* Attention over the whole store of layer l, without queries */
 struct attn cb_scores_over_store(struct attention *a, int l);
 /* Adds to out[n_head][n_ctx] the softmax weights that each entry of `at` gets from its queries. */

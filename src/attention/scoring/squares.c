@@ -25,15 +25,13 @@ static size_t row_floats(const struct attention *a)
     return (size_t)a->bank->n_kv * (size_t)a->bank->n_ctx;
 }
 
-static int open(struct attention *a, void **x)
+static int open(struct attention *a, void *x)
 {
-    struct squares *s = *x = cb_state_new(sizeof *s);
+    struct squares *s = x;
 
-    if (!s)
-        return CB_ENOMEM;
     s->sums = cb_state_slots(s, 2 * (size_t)a->bank->n_kv, a->bank->n_ctx, sizeof *s->sums);
     s->weight = cb_state_alloc(s, (size_t)a->chunk, sizeof *s->weight);
-    return cb_state_status(s);
+    return CB_OK;
 }
 
 static int chunk(struct attention *a, const struct chunk *c, const struct attention *read,
@@ -50,7 +48,7 @@ static int chunk(struct attention *a, const struct chunk *c, const struct attent
     (void)read;
     if (first) {
         s->n_q = 0;
-        cb_scores_clear_rows(s->sums, 2 * a->bank->n_kv, a->bank->n_ctx, cb_scores_most(a, c));
+        cb_scores_clear(s->sums, 2 * a->bank->n_kv, a->bank->n_ctx, cb_scores_most(a, c));
     }
     s->n_q += c->n;
     for (int i = 0; i < c->n; i++)
@@ -70,6 +68,7 @@ static void prompt(struct attention *a, int l, struct scores *out)
 
 const struct scoring cb_scoring_squares = {
     .claims = claims,
+    .state = sizeof(struct squares),
     .open = open,
     .chunk = chunk,
     .prompt = prompt,
