@@ -55,7 +55,7 @@ static int fill_layer(struct cb_session *s, int l, int from, int n, float *x)
 
     randomise(x, (size_t)n * (size_t)stride);
     TRY(cb_store_append(&s->bank.store[l], s->dev, x, x + y->n_kv * y->hd, stride, n, from));
-    if (cb_attention_most_areas(&s->attention, l) != 1 ||
+    if (cb_attention_areas(&s->attention, l, NULL) > MOST_AREAS ||
         cb_attention_areas(&s->attention, l, area) != 1 || area->kind != AREA_INDEX_KEYS)
         return CB_OK;
     randomise(x, (size_t)n * (size_t)hd);

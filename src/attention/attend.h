@@ -125,13 +125,12 @@ uint64_t cb_attention_unheld_bytes(const struct attention *a, int l, int late,
 /* Generated tokens after which layers come to hold less; 0: they do not */
 int cb_attention_period(const struct attention *a);
 
-/* ---- what the reader of layer l remembers, as plain data: see bank/store_areas.h. check() comes
- * after the areas were filled from a file. ---- */
+/* ---- what the reader of layer l remembers, as plain data: see bank/store_areas.h. Returned is how
+ * many counts or areas there are; with out NULL, how many areas there may be. check() comes after
+ * the areas were filled from a file. ---- */
 struct area;
-int cb_attention_n_counts(const struct attention *a, int l);
-void cb_attention_counts(const struct attention *a, int l, int32_t *out);
+int cb_attention_counts(const struct attention *a, int l, int32_t *out);
 int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts);
-int cb_attention_most_areas(const struct attention *a, int l);
 int cb_attention_areas(const struct attention *a, int l, struct area *out);
 int cb_attention_check(const struct attention *a, int l);
 /* Bytes that the first n tokens take of an area that a reader has */

@@ -27,11 +27,6 @@ static int has(const struct attention *a, int l, unsigned traits)
     return cb_reader_has(a, l, traits) && !copied;
 }
 
-static int scores_steps(const struct attention *a, int l)
-{
-    return a->plan[l].score.when == WHEN_ALWAYS || a->plan[l].score.when == WHEN_STEP;
-}
-
 int cb_attend_shares_rows(const struct attention *a, int l)
 {
     return !a->bank->store[l].n_kv || has(a, l, READ_SHARES) || has(a, l, READ_STATE);
@@ -62,7 +57,7 @@ int cb_attend_forgets(const struct attention *a, int l)
 static int any_order(const struct attention *a, int l)
 {
     return has(a, l, READ_ANY_ORDER) && (!a->model->layer[l].window || cb_attend_forgets(a, l)) &&
-           (!scores_steps(a, l) || cb_scores_logits(a, l));
+           (!(a->plan[l].score.when & WHEN_STEP) || cb_scores_logits(a, l));
 }
 
 /* May the rows of layer l be prepacked? If the policy drops tokens, rows must also be allowed in

@@ -5,7 +5,6 @@
 #include "draft_rows.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "bank/store_hold.h"
 #include "bank/store_prepack.h"

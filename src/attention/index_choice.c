@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/err.h"
 #include "base/ints.h"
 #include "device/index_strips.h"
 #include "state_memory.h"

@@ -195,17 +195,13 @@ void cb_index_clear(struct attention *a, void *state)
     cb_index_cut(a, state, 0);
 }
 
-int cb_index_most_areas(const struct attention *a, int l)
-{
-    (void)a, (void)l;
-    return INDEX_SORTS;
-}
-
 int cb_index_areas(const struct attention *a, int l, struct area *out)
 {
     const struct index_keys *x = keys_of(a, l);
     int n = 0;
 
+    if (!out)
+        return INDEX_SORTS;
     for (int i = 0; i < INDEX_SORTS; i++) {
         const size_t bytes = cb_index_keys_bytes(&x[i], a->bank->n_seen);
         if (bytes)

@@ -68,14 +68,13 @@ int cb_index_stored(struct attention *a, const struct chunk *c); /* the keys of 
 uint64_t cb_index_held_bytes(const struct attention *a, int l, int n);
 void cb_index_cut(struct attention *a, void *state, int n);
 void cb_index_clear(struct attention *a, void *state);
-int cb_index_most_areas(const struct attention *a, int l);
 int cb_index_areas(const struct attention *a, int l, struct area *out);
 size_t cb_index_area_of(const struct attention *a, const struct area *of, int n);
 int cb_index_check(const struct attention *a, int l);
 /* The hooks that are the same for all */
 #define INDEX_HOOKS                                                                                \
     .clear = cb_index_clear, .cut = cb_index_cut, .room = cb_index_room,                           \
-    .held_bytes = cb_index_held_bytes, .most_areas = cb_index_most_areas, .areas = cb_index_areas, \
-    .area_of = cb_index_area_of, .check = cb_index_check
+    .held_bytes = cb_index_held_bytes, .areas = cb_index_areas, .area_of = cb_index_area_of,       \
+    .check = cb_index_check
 
 #endif

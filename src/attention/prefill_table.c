@@ -16,7 +16,7 @@ extern const struct prefill cb_prefill_blocks;
 /* Do its scores come from every query of a prompt? */
 static int scores_all(const struct score_plan *s)
 {
-    return (s->when == WHEN_PROMPT || s->when == WHEN_ALWAYS) && !s->window && !s->future;
+    return s->when & WHEN_PROMPT && !s->window && !s->future;
 }
 
 const char *cb_attention_refuses(const struct method *form, const struct layer_plan *row,

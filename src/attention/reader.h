@@ -97,11 +97,10 @@ struct reader {
     /* After this many generated tokens the bytes of the session's layers fall. */
     int (*period)(const struct attention *a, const void *x);
 
-    /* ---- of a layer, as plain data (bank/store_areas.h): what forks copy and banks save ---- */
-    int (*n_counts)(const struct attention *a, int l);
-    void (*counts)(const struct attention *a, int l, int32_t *out);
+    /* ---- of a layer, as plain data (bank/store_areas.h): what forks copy and banks save. Returned
+     * is how many counts or areas there are; with out NULL, how many areas there may be ---- */
+    int (*counts)(const struct attention *a, int l, int32_t *out);
     int (*set_counts)(struct attention *a, int l, const int32_t *counts);
-    int (*most_areas)(const struct attention *a, int l);
     int (*areas)(const struct attention *a, int l, struct area *out);
     /* Bytes that the first n tokens take of one of its areas of keys. NULL: it has none */
     size_t (*area_of)(const struct attention *a, const struct area *of, int n);

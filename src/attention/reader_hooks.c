@@ -86,25 +86,14 @@ int cb_attention_period(const struct attention *a)
 
 /* ---- what readers remember, as plain data ---- */
 
-int cb_attention_n_counts(const struct attention *a, int l)
+int cb_attention_counts(const struct attention *a, int l, int32_t *out)
 {
-    return a->layer[l]->r->n_counts ? a->layer[l]->r->n_counts(a, l) : 0;
-}
-
-void cb_attention_counts(const struct attention *a, int l, int32_t *out)
-{
-    if (a->layer[l]->r->counts)
-        a->layer[l]->r->counts(a, l, out);
+    return a->layer[l]->r->counts ? a->layer[l]->r->counts(a, l, out) : 0;
 }
 
 int cb_attention_set_counts(struct attention *a, int l, const int32_t *counts)
 {
     return a->layer[l]->r->set_counts ? a->layer[l]->r->set_counts(a, l, counts) : CB_OK;
-}
-
-int cb_attention_most_areas(const struct attention *a, int l)
-{
-    return a->layer[l]->r->most_areas ? a->layer[l]->r->most_areas(a, l) : 0;
 }
 
 int cb_attention_areas(const struct attention *a, int l, struct area *out)

@@ -77,9 +77,7 @@ int cb_scoring_reads(const struct attention *a, int l)
 
 int cb_scoring_is(const struct attention *a, int l)
 {
-    const enum when when = a->plan[l].score.when;
-
-    return a->scored[l] && (when == WHEN_PROMPT || when == WHEN_ALWAYS);
+    return a->scored[l] && a->plan[l].score.when & WHEN_PROMPT;
 }
 
 int cb_scoring_reads_parts(const struct attention *a, int l)

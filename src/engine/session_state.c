@@ -14,7 +14,7 @@ int cb_session_n_counts(const struct cb_session *s)
     int n = N_SESSION;
 
     for (int l = 0; l < s->bank.n_layer; l++)
-        n += cb_store_n_counts(&s->bank.store[l]) + cb_attention_n_counts(&s->attention, l);
+        n += cb_store_n_counts(&s->bank.store[l]) + cb_attention_counts(&s->attention, l, NULL);
     return n + cb_states_n_counts(&s->bank.states);
 }
 
@@ -33,8 +33,7 @@ void cb_session_counts(const struct cb_session *s, int32_t *out)
     for (int l = 0; l < s->bank.n_layer; l++) {
         cb_store_counts(&s->bank.store[l], out);
         out += cb_store_n_counts(&s->bank.store[l]);
-        cb_attention_counts(&s->attention, l, out);
-        out += cb_attention_n_counts(&s->attention, l);
+        out += cb_attention_counts(&s->attention, l, out);
     }
     cb_states_counts(&s->bank.states, out);
 }
@@ -76,7 +75,7 @@ static int set_counts(struct cb_session *s, const int32_t *counts)
         TRY(cb_store_set_counts(&s->bank.store[l], s->dev, counts));
         counts += cb_store_n_counts(&s->bank.store[l]);
         TRY(cb_attention_set_counts(&s->attention, l, counts));
-        counts += cb_attention_n_counts(&s->attention, l);
+        counts += cb_attention_counts(&s->attention, l, NULL);
     }
     return cb_states_set_counts(&s->bank.states, counts, s->bank.n_seen);
 }
@@ -98,7 +97,7 @@ static int most_areas(const struct cb_session *s)
     int n = s->bank.n_layer + 6 + s->bank.states.n;
 
     for (int l = 0; l < s->bank.n_layer; l++)
-        n += cb_store_most_areas(&s->bank.store[l]) + cb_attention_most_areas(&s->attention, l);
+        n += cb_store_most_areas(&s->bank.store[l]) + cb_attention_areas(&s->attention, l, NULL);
     return n;
 }
 

@@ -37,7 +37,7 @@ struct shape {
 
 /* ---- the plan: data, unchanged once the policy is open ---- */
 
-enum when { WHEN_NEVER, WHEN_PROMPT, WHEN_STEP, WHEN_ALWAYS };
+enum when { WHEN_NEVER, WHEN_PROMPT, WHEN_STEP, WHEN_ALWAYS = WHEN_PROMPT | WHEN_STEP };
 enum by_heads { PER_KV_HEAD_MEAN, PER_KV_HEAD_MAX, MAX_HEADS, MEAN_HEADS, EACH_HEAD };
 enum pool_kind { POOL_NONE, POOL_MEAN, POOL_MAX };
 

@@ -39,7 +39,7 @@ static void mark(const cb_session *s, int l, int kv, int bit, char *in)
 
     if (kv >= 0)
         n = st->n[kv];
-    else if (cb_attention_n_counts(&s->attention, l))
+    else if (cb_attention_counts(&s->attention, l, NULL))
         slot = cb_chooser_slots(&s->attention, l, &n);
     for (int i = 0; (kv >= 0 || slot) && i < n; i++)
         in[kv >= 0 ? cb_store_pos(st, kv, i) : slot[i]] |= (char)bit;
@@ -70,7 +70,7 @@ static const double most_other = 0.02;
 static int chooses(const cb_session *s)
 {
     for (int l = 0; l < LAYERS; l++)
-        if (cb_attention_n_counts(&s->attention, l))
+        if (cb_attention_counts(&s->attention, l, NULL))
             return 1;
     return 0;
 }

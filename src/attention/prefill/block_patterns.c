@@ -10,11 +10,9 @@
 #include "block_patterns.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/parts.h"
-#include "attention/prefill.h"
 #include "attention/state_memory.h"
 #include "bank/store_prepack.h"
 #include "base/err.h"

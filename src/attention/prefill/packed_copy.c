@@ -5,10 +5,8 @@
  * share the memory, since a prompt goes through one after the other. */
 #include "packed_copy.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "attention/prefill.h"
 #include "attention/state_memory.h"
 #include "bank/store_state.h"
 #include "base/err.h"

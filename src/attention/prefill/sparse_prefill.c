@@ -3,7 +3,6 @@
  * before it. Prefill goes layer by layer, so what a layer chose for every chunk is ready when later
  * layers read it. The chosen rows are copied in front of the chunk's own: one causal run, which
  * kernels read like any other. */
-#include <math.h>
 #include <string.h>
 
 #include "attention/parts.h"

@@ -147,47 +147,40 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 
 enum { N_COUNTS = 6 }; /* and the position of each row's query */
 
-static int n_counts(const struct attention *a, int l)
-{
-    return N_COUNTS + (choice_of(a, l)->row_pos ? window_of(a, l) : 0);
-}
-
-static void counts(const struct attention *a, int l, int32_t *out)
+static int counts(const struct attention *a, int l, int32_t *out)
 {
     const struct choice *c = choice_of(a, l);
     const int32_t own[N_COUNTS] = {
         c->from, c->n_cand, c->cand, c->of->n, c->row_from, c->row_cand
     };
+    const int n_row = c->row_pos ? window_of(a, l) : 0;
 
-    memcpy(out, own, sizeof own);
-    for (int r = 0; c->row_pos && r < window_of(a, l); r++)
+    if (out)
+        memcpy(out, own, sizeof own);
+    for (int r = 0; out && r < n_row; r++)
         out[N_COUNTS + r] = c->row_pos[r];
+    return N_COUNTS + n_row;
 }
 
-static int set_counts(struct attention *a, int l, const int32_t *counts)
+static int set_counts(struct attention *a, int l, const int32_t *in)
 {
     struct choice *c = choice_of(a, l);
-    const int n_own = n_counts(a, l), n = min_int(a->bank->n_seen, a->bank->n_ctx);
+    const int n_in = counts(a, l, NULL), n = min_int(a->bank->n_seen, a->bank->n_ctx);
 
-    for (int i = 0; i < n_own; i++)
-        if (counts[i] < -1 || counts[i] > (i < N_COUNTS ? n : a->bank->n_seen - 1))
+    for (int i = 0; i < n_in; i++)
+        if (in[i] < -1 || in[i] > (i < N_COUNTS ? n : a->bank->n_seen - 1))
             return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
-    c->from = counts[0];
-    c->n_cand = counts[1];
-    c->cand = counts[2];
-    c->of->n = counts[3];
-    c->row_from = counts[4];
-    c->row_cand = counts[5];
+    c->from = in[0];
+    c->n_cand = in[1];
+    c->cand = in[2];
+    c->of->n = in[3];
+    c->row_from = in[4];
+    c->row_cand = in[5];
     if (c->from < 0 || c->n_cand < 0 || c->cand < 0 || c->row_from < 0)
         return cb_fail(CB_EFORMAT, "its choice of slots is damaged");
-    for (int i = N_COUNTS; i < n_own; i++)
-        c->row_pos[i - N_COUNTS] = counts[i];
+    for (int i = N_COUNTS; i < n_in; i++)
+        c->row_pos[i - N_COUNTS] = in[i];
     return CB_OK;
-}
-
-static int most_areas(const struct attention *a, int l)
-{
-    return 1 + 2 * n_counts(a, l);
 }
 
 static int areas(const struct attention *a, int l, struct area *out)
@@ -196,6 +189,8 @@ static int areas(const struct attention *a, int l, struct area *out)
     const size_t row = cb_attention_row(a);
     int n = 0;
 
+    if (!out)
+        return 1 + 2 * counts(a, l, NULL);
     if (c->of->n > 0)
         out[n++] = (struct area){
             AREA_CHOICE_SLOTS, l, 0, 0, c->of->slot, (size_t)c->of->n * sizeof *c->of->slot
@@ -539,8 +534,7 @@ static uint64_t choice_bytes(const struct attention *a, int l, int n, int *messa
 #define CHOOSER_HOOKS                                                                              \
     .state = sizeof(struct chooser), .max_step = CHOICES, .open = open, .clear = clear,            \
     .work_bytes = work_bytes, .cut = cut, .parts = parts, .attended = attended, .ahead = ahead,    \
-    .n_counts = n_counts, .counts = counts, .set_counts = set_counts, .most_areas = most_areas,    \
-    .areas = areas, .check = check
+    .counts = counts, .set_counts = set_counts, .areas = areas, .check = check
 
 static int claims(const struct claim *c)
 {

@@ -4,8 +4,6 @@
  * most recent tokens. For the tokens between, it uses its leader's queries and keys with its own
  * values. The parts are joined by their log-sum-exp, which is the paper's gate. For a prompt, the
  * leader's queries are kept until the block ends; a decoded token leaves its logits. */
-#include <string.h>
-
 #include "attention/parts.h"
 #include "attention/reader.h"
 #include "attention/state_memory.h"
@@ -37,6 +35,15 @@ static int claims(const struct claim *c)
 static int leader(const struct attention *a, int l, int kv)
 {
     return a->plan[l].cross.from[kv];
+}
+
+/* KV heads that take logits from their leader */
+static int followers(const struct attention *a, int l)
+{
+    int n = 0;
+    for (int kv = 0; kv < a->bank->n_kv; kv++)
+        n += leader(a, l, kv) != l;
+    return n;
 }
 
 static int open(struct attention *a, void *state)
@@ -280,14 +287,6 @@ static int add_part(struct attention *a, const struct chunk *c, enum who who, in
     return CB_OK;
 }
 
-static int all_lead(const struct attention *a, int l)
-{
-    for (int kv = 0; kv < a->bank->n_kv; kv++)
-        if (leader(a, l, kv) != l)
-            return 0;
-    return 1;
-}
-
 /* How many of up to n queries, from position pos on, read the same sinks: 1 where slots are not
  * positions, or while the window passes over the sinks. */
 static int alike(const struct attention *a, int l, int pos, int n)
@@ -307,7 +306,7 @@ static int prompt_parts(struct attention *a, const struct chunk *c)
     const int window = cb_attention_window(a, c->l);
     int first = near - c->pos0; /* first query with far slots */
 
-    if (all_lead(a, c->l) || (window && window <= recent_of(a, c->l)))
+    if (!followers(a, c->l) || (window && window <= recent_of(a, c->l)))
         first = c->n;
     first = max_int(0, min_int(first, c->n));
     if (first > 0)
@@ -362,14 +361,6 @@ static const char *uncut(const struct attention *a, const void *x, int n)
 }
 
 /* ---- memory ---- */
-
-static int followers(const struct attention *a, int l)
-{
-    int n = 0;
-    for (int kv = 0; kv < a->bank->n_kv; kv++)
-        n += leader(a, l, kv) != l;
-    return n;
-}
 
 /* The number of far slots when n tokens were fed and n_slot slots are left. */
 static int n_far(const struct attention *a, int l, int n, int n_slot)

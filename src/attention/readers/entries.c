@@ -6,7 +6,6 @@
  * window are dropped. What the next entries will be made of is a state of fixed size, which goes
  * back to a checkpoint when the timeline is cut (states.h), together with the window's rows. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "attention/entry_maker.h"
 #include "attention/index_choice.h"
@@ -72,22 +71,19 @@ static uint64_t held_bytes(const struct attention *a, int l, int n)
 
 /* ---- open ---- */
 
-static int open_store(const struct attention *a, int l, enum kv_type t, int hd, struct store *st)
-{
-    TRY(cb_store_open(st, 1, hd, n_entry(a, l, a->bank->n_ctx) + 1, t, t, 0));
-    cb_store_share_rows(st);
-    st->small_pages = a->bank->small_pages;
-    return CB_OK;
-}
-
 static int open_layer(struct attention *a, int l, struct entries *x)
 {
     struct layer_entries *e = &x->layer[l];
+    const enum kv_type t = a->bank->type_k;
+    const int most = n_entry(a, l, a->bank->n_ctx) + 1;
 
-    TRY(open_store(a, l, a->bank->type_k, a->model->layer[l].hd, &e->entry));
-    return scores(a, l) ? cb_index_keys_open(&e->index, x, a, l, INDEX_SUMS, of(a, l)->index.n,
-                                             of(a, l)->ratio)
-                        : CB_OK;
+    TRY(cb_store_open(&e->entry, 1, a->model->layer[l].hd, most, t, t, 0));
+    cb_store_share_rows(&e->entry);
+    e->entry.small_pages = a->bank->small_pages;
+    if (!scores(a, l))
+        return CB_OK;
+    x->most = max_int(x->most, most);
+    return cb_index_keys_open(&e->index, x, a, l, INDEX_SUMS, of(a, l)->index.n, of(a, l)->ratio);
 }
 
 static int open_lists(const struct attention *a, struct entries *x)
@@ -117,18 +113,12 @@ static int open(struct attention *a, void *state)
 
     if (a->dev->ops->memory)
         return cb_fail(CB_EUNSUPPORTED,
-                       "device %s does not make rows that stand for several "
-                       "tokens",
-                       a->dev->name);
+                       "device %s does not make rows that stand for several tokens", a->dev->name);
     if (!(x->layer = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->layer)))
         return CB_ENOMEM;
-    for (int l = 0; l < a->bank->n_layer; l++) {
-        if (!of(a, l)->ratio)
-            continue;
-        TRY(open_layer(a, l, x));
-        if (scores(a, l))
-            x->most = max_int(x->most, n_entry(a, l, a->bank->n_ctx) + 1);
-    }
+    for (int l = 0; l < a->bank->n_layer; l++)
+        if (of(a, l)->ratio)
+            TRY(open_layer(a, l, x));
     TRY(open_lists(a, x));
     TRY(cb_entry_work_open(&x->make, x, a->model, a->chunk));
     return cb_states_open(&a->bank->states, a->bank->n_layer, floats_of, a->model,
@@ -367,18 +357,13 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 /* ---- as plain data: as many rows as the timeline's length says ---- */
 
-static int most_areas(const struct attention *a, int l)
-{
-    return of(a, l)->ratio ? 1 + scores(a, l) : 0;
-}
-
 static int areas(const struct attention *a, int l, struct area *out)
 {
     struct layer_entries *e = at(a, l);
     const int n = n_entry(a, l, a->bank->n_seen);
 
-    if (!n)
-        return 0;
+    if (!out || !n)
+        return out ? 0 : 2;
     e->entry.n[0] = e->entry.rows[0] = n; /* of a session that is filled from elsewhere */
     out[0] = (struct area){
         AREA_ENTRIES, l, 0, 0, cb_store_key(&e->entry, 0, 0), (size_t)n * e->entry.row_k
@@ -387,7 +372,7 @@ static int areas(const struct attention *a, int l, struct area *out)
         out[1] = (struct area){
             AREA_ENTRIES, l, 1, 0, e->index.at, cb_index_keys_bytes(&e->index, a->bank->n_seen)
         };
-    return most_areas(a, l);
+    return 1 + scores(a, l);
 }
 
 static size_t area_of(const struct attention *a, const struct area *area, int n)
@@ -425,7 +410,6 @@ const struct reader cb_reader_entries = {
     .parts = parts,
     .read_bytes = read_bytes,
     .held_bytes = held_bytes,
-    .most_areas = most_areas,
     .areas = areas,
     .area_of = area_of,
     .check = check,

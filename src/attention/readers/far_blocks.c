@@ -321,17 +321,6 @@ static int far_slots(struct attention *a, int l, const struct places *p, const f
 
 /* ---- parts ---- */
 
-/* The last slots, from `from` on; each of several queries sees `window` of them, 0: all */
-static int add_near(struct attention *a, const struct chunk *c, int from, int window)
-{
-    const struct far_blocks *x = cb_reader_state(a, c->l);
-    struct part p = cb_parts_of(a, c);
-
-    p.window = window;
-    p.after = from;
-    return cb_parts_add_slots(a, c, &p, from, 0, a->bank->decoding ? x->logit : NULL);
-}
-
 static int add_far(struct attention *a, const struct chunk *c, const float *q, int n)
 {
     const struct far_blocks *x = cb_reader_state(a, c->l);
@@ -363,13 +352,15 @@ static int add_leaving(struct attention *a, const struct chunk *c, const float *
 static int parts(struct attention *a, const struct chunk *c)
 {
     const struct far_plan *f = &a->plan[c->l].far;
-    struct places p;
+    const struct far_blocks *x = cb_reader_state(a, c->l);
+    const struct places p = places_of(f, c->pos0);
+    const int n_leaving = c->pos0 + c->n - f->local - p.turned;
+    struct part near = cb_parts_of(a, c);
     const float *q;
-    int n_leaving;
 
-    p = places_of(f, c->pos0);
-    n_leaving = c->pos0 + c->n - f->local - p.turned;
-    TRY(add_near(a, c, p.turned, n_leaving > 0 ? f->local : 0));
+    near.window = n_leaving > 0 ? f->local : 0; /* 0: every query sees all of them */
+    near.after = p.turned;
+    TRY(cb_parts_add_slots(a, c, &near, p.turned, 0, a->bank->decoding ? x->logit : NULL));
     if (!p.turned && n_leaving <= 0)
         return 1;
     TRY(cb_device_wait(a->dev)); /* the host reads the rows that ops have stored */

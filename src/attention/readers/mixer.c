@@ -2,8 +2,6 @@
 /* mixer.c - layers that mix tokens without keys: delta nets, Mamba-2 and short convolutions. A
  * layer is products, a short convolution, decays, the state's op, and a gated norm. Its states are
  * the bank's (bank/states.h); the first session's work space serves all rows. */
-#include <stdlib.h>
-
 #include "attention/reader.h"
 #include "attention/state_memory.h"
 #include "base/err.h"

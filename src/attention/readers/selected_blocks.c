@@ -117,16 +117,11 @@ struct maxima {
     int n; /* tokens that the first query sees; the next one sees one more */
 };
 
-static int tokens_seen(const struct maxima *m, int row)
-{
-    return m->n + row / m->n_head;
-}
-
 /* A block's first piece does not lie before the block's place. */
 static void join_pieces(void *arg, int row, int thread)
 {
     const struct maxima *m = arg;
-    const int n = tokens_seen(m, row), n_block = (n - 1) / m->block + 1;
+    const int n = m->n + row / m->n_head, n_block = (n - 1) / m->block + 1;
     float *x = m->score + (size_t)row * m->stride;
 
     (void)thread;

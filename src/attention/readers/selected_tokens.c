@@ -8,7 +8,6 @@
 #include "attention/index_choice.h"
 #include "attention/parts.h"
 #include "attention/reader.h"
-#include "attention/state_memory.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "whole.h"

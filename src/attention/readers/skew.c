@@ -6,7 +6,6 @@
 #include "skew.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/gram.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "attention/context_split.h"
-#include "attention/parts.h"
 #include "attention/prefill.h"
 #include "attention/reader.h"
 #include "attention/scoring.h"

@@ -5,7 +5,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attention/context_split.h"
@@ -19,8 +18,8 @@
 int cb_scores_wanted(const struct attention *a, int l, int prompt)
 {
     const int i = cb_policy_index(a->policy, l);
-    const enum when when = i < 0 ? WHEN_NEVER : a->policy->watch[i];
-    return when == WHEN_ALWAYS || when == (prompt ? WHEN_PROMPT : WHEN_STEP);
+
+    return i >= 0 && a->policy->watch[i] & (prompt ? WHEN_PROMPT : WHEN_STEP);
 }
 
 int cb_scores_open(struct attention *a)
@@ -63,7 +62,7 @@ size_t cb_scores_bytes(const struct attention *a, int n_most)
         return 0;
     for (int l = 0; l < a->bank->n_layer; l++) {
         const struct score_plan *w = &a->plan[l].score;
-        const int n = rows_of(a, w, &per), steps = w->when == WHEN_ALWAYS || w->when == WHEN_STEP;
+        const int n = rows_of(a, w, &per), steps = w->when & WHEN_STEP;
         const int most = w->band || steps || cb_prefill_is(a) ? nh : w->when == WHEN_NEVER ? 0 : n;
         rows = most > rows ? most : rows;
         pool = w->pool > 1 && w->pool_kind != POOL_NONE && n > pool ? n : pool;
