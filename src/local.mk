@@ -323,7 +323,7 @@ libcore_la_SOURCES += \
 	src/engine/selector_rows.c src/engine/selector_rows.h \
 	src/engine/layer_ahead.c src/engine/layer_ahead.h \
 	src/engine/generation.c \
-	src/engine/memory_plan.c \
+	src/engine/memory_held.c src/engine/memory_held.h src/engine/memory_plan.c \
 	src/engine/model_drafter.c src/engine/model_drafter.h src/engine/likeliest.h \
 	src/engine/assistant_drafter.c src/engine/assistant_drafter.h \
 	src/engine/moe_work.c src/engine/moe_work.h \

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* memory_plan.c - the memory that a session holds now, and the plan of the memory that it will
- * hold. */
+/* memory_plan.c - the plan of the memory that a session will hold. */
 #include "attention/attend.h"
 #include "base/err.h"
 #include "base/ints.h"
-#include "expanded_latents.h"
 #include "layer_ahead.h"
+#include "memory_held.h"
 #include "model/head_prune.h"
-#include "mtp_drafter.h"
 #include "prompt_repeat.h"
 #include "session.h"
 
@@ -19,44 +17,6 @@ static uint64_t max_bytes(uint64_t a, uint64_t b)
 static uint64_t min_bytes(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
-}
-
-static uint64_t weights_bytes(const struct cb_session *s)
-{
-    return s->model->weights_bytes + cb_head_prune_bytes(s->model->head_prune);
-}
-
-static uint64_t full_bytes(const struct cb_session *s, int n)
-{
-    const struct cb_model *m = s->model;
-    uint64_t numbers = 0;
-
-    for (int l = 0; l < m->hp.n_layer; l++)
-        if (!m->layer[l].kv_back)
-            numbers += (uint64_t)m->layer[l].n_kv * (uint64_t)m->layer[l].hd;
-    return (uint64_t)n * numbers * 2 * (m->hp.one_row ? 1 : 2);
-}
-
-/* Keys and values of n slots of every KV head */
-static uint64_t heads_bytes(const struct store *st, int n)
-{
-    uint64_t sum = 0;
-
-    for (int h = 0; h < st->n_kv; h++)
-        sum += cb_store_bytes_of(st, h, n);
-    return sum;
-}
-
-/* Work space after feeds of up to n_feed tokens. A KV head has held up to n_most slots before the
- * policy dropped some, and up to n_kept after. */
-static uint64_t work_bytes(const struct cb_session *s, int n_feed, int n_most, int n_kept)
-{
-    const int64_t more = (int64_t)n_feed - s->w.cap_tok;
-
-    return s->w.bytes + s->device_bytes +
-           (uint64_t)(more * (int64_t)(cb_session_tok_floats(s) * sizeof(float))) +
-           cb_attention_bytes(&s->attention, n_feed, n_most, n_kept) +
-           cb_expanded_bytes(s, n_feed, n_most);
 }
 
 /* How the working set is shared out in a prompt of n_prompt tokens, whose longest feed has n_feed.
@@ -77,78 +37,6 @@ static int plan_device(const struct cb_session *s, int n_prompt, int n_feed, uin
     out->device_work_bytes = used + ahead;
     out->device_kv_bytes = taken >= t.limit_bytes ? 0 : min_bytes(kv_bytes, t.limit_bytes - taken);
     return CB_OK;
-}
-
-/* What the head for later tokens takes: keys and values of n tokens, and work space, now or later
- */
-static uint64_t mtp_bytes(const struct cb_session *s, int n, int planned)
-{
-    const struct mtp_drafter *x = cb_mtp_drafter_of(s);
-    const struct cb_session *h = x ? x->s : NULL;
-
-    return h ? cb_mtp_drafter_bytes(x) + work_bytes(h, h->w.cap_tok, n, n) +
-                   (planned ? heads_bytes(&h->bank.store[0], n) : cb_bank_bytes(&h->bank))
-             : 0;
-}
-
-static void note_device(const struct cb_session *s, struct cb_memory *out)
-{
-    const int locked = cb_device_lock_memory(s->dev);
-    const struct device_traffic t = cb_device_traffic(s->dev);
-
-    if (locked)
-        cb_device_unlock(s->dev);
-
-    out->device_limit_bytes = t.limit_bytes;
-    out->device_weights_bytes = t.weights_bytes;
-    out->device_kv_bytes = t.kv_bytes;
-    out->device_work_bytes = t.used_bytes - t.weights_bytes - t.kv_bytes;
-    out->device_peak_bytes = t.peak_bytes;
-    out->device_in_bytes = t.in_bytes;
-    out->device_out_bytes = t.out_bytes;
-    out->device_weights_in_bytes = t.weights_in_bytes;
-    out->device_rows = t.hit_rows;
-    out->host_rows = t.host_rows;
-    out->device_sketches = t.hit_sketches;
-    out->host_sketches = t.host_sketches;
-    out->device_kv_in_bytes_per_token = s->traffic[1].kv_in_bytes - s->traffic[0].kv_in_bytes;
-    out->device_kv_out_bytes_per_token = s->traffic[1].kv_out_bytes - s->traffic[0].kv_out_bytes;
-    out->device_rows_per_token = s->traffic[1].hit_rows - s->traffic[0].hit_rows;
-    out->host_rows_per_token = s->traffic[1].host_rows - s->traffic[0].host_rows;
-    out->device_gathered_rows_per_token = s->traffic[1].gathered_rows - s->traffic[0].gathered_rows;
-    out->device_gathers_per_token = s->traffic[1].gathers - s->traffic[0].gathers;
-    out->device_gather_s_per_token = s->traffic[1].gather_s - s->traffic[0].gather_s;
-}
-
-void cb_session_memory(const cb_session *s, struct cb_memory *out)
-{
-    *out = (struct cb_memory){
-        .weights_bytes = weights_bytes(s),
-        .head_prune_bytes = cb_head_prune_bytes(s->model->head_prune),
-        .shared_bytes = weights_bytes(s) + s->device_bytes,
-        .kv_bytes = cb_bank_bytes(&s->bank),
-        .kv_full_bytes = full_bytes(s, s->bank.n_seen),
-        .kv_peak_bytes = s->bank.peak_bytes,
-        .kv_beside_bytes = cb_bank_beside(&s->bank),
-        .kv_read_bytes_per_token = s->bank.decoding ? s->bank.read_bytes : 0,
-        .prompt_density =
-            s->bank.pairs_all ? (double)s->bank.pairs_read / (double)s->bank.pairs_all : 0,
-        .state_bytes = 2 * cb_states_bytes(&s->bank.states),
-        .checkpoint_bytes = cb_states_points(&s->bank.states),
-    };
-    out->kept_min = s->bank.n_seen;
-    for (int l = 0; l < s->model->hp.n_layer; l++) {
-        if (s->model->layer[l].kv_back || !s->model->layer[l].n_kv)
-            continue;
-        const int dealt = cb_context_split_deals(&s->attention, l); /* all ranks hold all slots */
-        const int lo = dealt ? s->bank.n_seen : cb_store_min_len(&s->bank.store[l]);
-        const int hi = dealt ? s->bank.n_seen : cb_store_max_len(&s->bank.store[l]);
-        out->kept_min = lo < out->kept_min ? lo : out->kept_min;
-        out->kept_max = hi > out->kept_max ? hi : out->kept_max;
-    }
-    note_device(s, out);
-    out->scratch_bytes = work_bytes(s, s->w.cap_tok, s->bank.n_most, out->kept_max) +
-                         mtp_bytes(s, s->bank.n_seen, 0);
 }
 
 /* The number of slots that a KV head of layer l will hold. */
@@ -227,7 +115,7 @@ static uint64_t slots_beside(const struct cb_session *s, int l, int n_slot, int 
 /* Bytes of layer l when n_slot of n tokens are left. */
 static uint64_t layer_bytes(const struct cb_session *s, int l, int n_slot, int n, int mixed)
 {
-    return slots_beside(s, l, n_slot, n, mixed) + heads_bytes(&s->bank.store[l], n_slot);
+    return slots_beside(s, l, n_slot, n, mixed) + cb_held_heads(&s->bank.store[l], n_slot);
 }
 
 /* Sketches of all KV heads' first n slots, which are made before the slots are quantised */
@@ -378,10 +266,10 @@ static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_m
         return cb_fail(CB_EFULL, "context: %d + %d tokens do not fit into %d", n_prompt, n_gen,
                        s->n_ctx);
     *out = (struct cb_memory){
-        .weights_bytes = weights_bytes(s),
+        .weights_bytes = cb_held_weights(s),
         .head_prune_bytes = cb_head_prune_bytes(s->model->head_prune),
-        .shared_bytes = weights_bytes(s) + s->device_bytes,
-        .kv_full_bytes = full_bytes(s, n),
+        .shared_bytes = cb_held_weights(s) + s->device_bytes,
+        .kv_full_bytes = cb_held_full(s, n),
         .kept_min = n,
         .at_most = s->policy->at_most,
         .state_bytes = 2 * cb_states_bytes(&s->bank.states),
@@ -409,11 +297,11 @@ static int plan_memory(const cb_session *s, int n_prompt, int n_gen, struct cb_m
         moved += read - scanned; /* the CPU scans sketches where rows are streamed */
         largest =
             max_bytes(largest, max_bytes(feed_bytes(s, l, n_prompt, slots_held(s, l, n_prompt, 0)),
-                                         heads_bytes(&s->bank.store[l], reads)));
+                                         cb_held_heads(&s->bank.store[l], reads)));
     }
-    out->scratch_bytes = work_bytes(s, max_int(1, max_int(n_prompt, more)),
-                                    max_int(n_prompt + more, out->kept_max), out->kept_max) +
-                         mtp_bytes(s, n, 1);
+    out->scratch_bytes = cb_held_work(s, max_int(1, max_int(n_prompt, more)),
+                                      max_int(n_prompt + more, out->kept_max), out->kept_max) +
+                         cb_held_mtp(s, n, 1);
     peak = max_bytes(prefill_peak(s, n_prompt), decoding_peak(s, n_prompt, n_gen));
     out->kv_peak_bytes = max_bytes(peak, out->kv_bytes);
     if (cb_device_traffic(s->dev).limit_bytes) {

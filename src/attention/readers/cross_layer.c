@@ -161,9 +161,31 @@ static float *logits_of(const struct attention *a, int l, int kv)
 
 /* ---- a decoded token ---- */
 
-/* Leaders read everything and leave their logits; followers read their near slots. Returns 1 if
- * there are far slots. */
-static int near_part(struct attention *a, const struct chunk *c)
+/* The values of the far slots, weighted by the leaders' logits. */
+static int far_part(struct attention *a, const struct chunk *c)
+{
+    const struct store *st = &a->bank->store[c->l];
+    struct part p = cb_parts_of(a, c);
+    struct kv_run *run;
+
+    p.joins = 1;
+    p.window = 0;
+    p.skip = a->plan[c->l].cross.skip;
+    TRY(cb_parts_add(a, &p, &run));
+    for (int kv = 0; kv < st->n_kv; kv++) {
+        const struct span x = span_of(a, c->l, kv, c->pos0);
+        run[kv] = cb_store_run(st, kv, x.lo, x.hi);
+        run[kv].logit = logits_of(a, c->l, kv) + x.lo;
+        run[kv].given = 1;
+        if (leader(a, c->l, kv) == c->l)
+            run[kv].n = 0;
+    }
+    return 1;
+}
+
+/* Leaders read everything and leave their logits; followers read their near slots, then the far
+ * ones. */
+static int step_parts(struct attention *a, const struct chunk *c)
 {
     const struct store *st = &a->bank->store[c->l];
     const struct cross_layer *own = cb_reader_state(a, c->l);
@@ -190,29 +212,7 @@ static int near_part(struct attention *a, const struct chunk *c)
         for (int i = x.hi; i < st->n[kv]; i++)
             *near++ = i;
     }
-    return any;
-}
-
-/* The values of the far slots, weighted by the leaders' logits. */
-static int far_part(struct attention *a, const struct chunk *c)
-{
-    const struct store *st = &a->bank->store[c->l];
-    struct part p = cb_parts_of(a, c);
-    struct kv_run *run;
-
-    p.joins = 1;
-    p.window = 0;
-    p.skip = a->plan[c->l].cross.skip;
-    TRY(cb_parts_add(a, &p, &run));
-    for (int kv = 0; kv < st->n_kv; kv++) {
-        const struct span x = span_of(a, c->l, kv, c->pos0);
-        run[kv] = cb_store_run(st, kv, x.lo, x.hi);
-        run[kv].logit = logits_of(a, c->l, kv) + x.lo;
-        run[kv].given = 1;
-        if (leader(a, c->l, kv) == c->l)
-            run[kv].n = 0;
-    }
-    return CB_OK;
+    return any ? far_part(a, c) : 1;
 }
 
 /* ---- a prompt ---- */
@@ -302,11 +302,10 @@ static int alike(const struct attention *a, int l, int pos, int n)
 
 static int prompt_parts(struct attention *a, const struct chunk *c)
 {
-    const int near = a->plan[c->l].cross.sink + recent_of(a, c->l);
-    const int window = cb_attention_window(a, c->l);
-    int first = near - c->pos0; /* first query with far slots */
+    const int window = cb_attention_window(a, c->l), recent = recent_of(a, c->l);
+    int first = a->plan[c->l].cross.sink + recent - c->pos0; /* first query with far slots */
 
-    if (!followers(a, c->l) || (window && window <= recent_of(a, c->l)))
+    if (!followers(a, c->l) || (window && window <= recent))
         first = c->n;
     first = max_int(0, min_int(first, c->n));
     if (first > 0)
@@ -322,20 +321,12 @@ static int prompt_parts(struct attention *a, const struct chunk *c)
         TRY(add_part(a, c, FAR, first, end, pos));
         first = end;
     }
-    return CB_OK;
+    return 1;
 }
 
 static int parts(struct attention *a, const struct chunk *c)
 {
-    int far = 0;
-
-    if (a->bank->decoding)
-        TRY(far = near_part(a, c));
-    else
-        TRY(prompt_parts(a, c));
-    if (far)
-        TRY(far_part(a, c));
-    return 1;
+    return a->bank->decoding ? step_parts(a, c) : prompt_parts(a, c);
 }
 
 /* Drops keys that no later query will read. */
