@@ -15,7 +15,7 @@ struct part {
     int by_head;        /* 1: there is a run for each query head, not for each KV head */
     const struct attn_blocks *blocks; /* as in struct attn */
     int elsewhere;                    /* 1: its runs are not of the layer's store */
-    int dealt;      /* 1: other ranks attend with the chunk's other queries */
+    int dealt;                        /* 1: other ranks attend with the chunk's other queries */
     int joins;      /* 1: these queries have read a part before; the results are joined */
     int stands_for; /* an entry of a part that joins weighs as much as this many; 0 = 1. More on
                        the host's devices only */
@@ -28,16 +28,17 @@ struct part {
     int n_slot, after;
 };
 
-/* A session's */
+/* The list of a session, and the work space of attending to it */
 struct parts {
-    int n, n_run;
+    int n, n_run; /* parts, and most runs of one */
     size_t cap;
     struct part *part;  /* [cap] */
     struct kv_run *run; /* [cap][n_run] */
     float *lse;         /* [chunk][n_head] */
-    float *out2,
-        *lse2;  /* [chunk][n_head * hd], [chunk][n_head] of a part that joins; NULL: none does */
-    int *skips; /* [n_head] 1 = the head skips the part */
+    /* Of a part that joins: [chunk][n_head * hd], [chunk][n_head], and [n_head] 1 = the head skips
+     * the part. NULL: none joins */
+    float *out2, *lse2;
+    int *skips;
 };
 
 int cb_parts_open(struct attention *a);

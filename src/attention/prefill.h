@@ -13,7 +13,7 @@ struct prefill {
     int by_head; /* 1: a part has a run for each query head */
 
     size_t state; /* bytes of its state (state_memory.h), which is its work space */
-    int (*open)(struct attention *a, void *x); /* fills it: zeros */
+    int (*open)(struct attention *a, void *x); /* fills it, which is zeros */
 
     /* The most tokens that go through a layer at once from the i-th of a prompt on */
     int (*room)(const struct attention *a, int i);

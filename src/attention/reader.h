@@ -31,10 +31,10 @@ struct reader {
 
     /* ---- of a session: x is the state of all layers that have this reader, NULL if it needs
      * none. All hooks from here on may be NULL. ---- */
-    size_t state;                              /* bytes of it, in state_memory.h; 0: none */
-    int (*open)(struct attention *a, void *x); /* fills it: zeros; with a state */
-    void (*close)(struct attention *a,
-                  void *x); /* what is not of its memory; after a failure too */
+    size_t state; /* bytes of it (state_memory.h); 0: none, and no open() */
+    int (*open)(struct attention *a, void *x); /* fills it, which is zeros */
+    /* Closes what is not of its memory, after a failure too. NULL: all is */
+    void (*close)(struct attention *a, void *x);
     void (*clear)(struct attention *a, void *x); /* the slots may be those of another text */
     /* Work space for prompts of n_feed tokens and n_most slots; NULL: all of the state
      * (cb_state_work) */

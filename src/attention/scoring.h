@@ -14,7 +14,7 @@ struct scoring {
     /* Does a layer's plan ask for it? The first one in the table that says so is taken. */
     int (*claims)(const struct layer_plan *row);
     size_t state; /* bytes of its state in the session, of all layers (state_memory.h); 0: none */
-    int (*open)(struct attention *a, void *x); /* fills it: zeros */
+    int (*open)(struct attention *a, void *x); /* fills it, which is zeros */
 
     /* Adds chunk c, from the parts in the list of `read`: a itself, or its leader, whose chunk may
      * be longer. lse[c->n][n_head]: the parts' log-sum-exp. first: the prompt begins with c, or the
