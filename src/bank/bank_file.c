@@ -285,7 +285,7 @@ int cb_bank_file_again(const struct bank_file *f, struct bank_file *out)
 
 /* ---- checksums ---- */
 
-enum { PIECE = 1 << 18 };
+enum { PIECE = 1 << 16 }; /* the heap keeps it, and L2 holds it */
 
 struct verify {
     const struct bank_file *f;

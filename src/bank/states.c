@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "checkpoint.h"
+#include "pages.h"
 
 static size_t floats(const struct states *s)
 {
@@ -32,14 +33,11 @@ int cb_states_open(struct states *s, int n_layer, state_floats *floats_of, const
         return CB_ENOMEM;
     for (int l = 0; l < n_layer; l++)
         s->from[l + 1] = s->from[l] + floats_of(arg, l, &s->past[l]);
-    s->now = cb_alloc_aligned(floats(s), sizeof *s->now);
-    s->before = cb_alloc_aligned(floats(s), sizeof *s->before);
-    if (!s->now || !s->before)
-        return CB_ENOMEM;
+    TRY(cb_pages_reserve(cb_pages_up(floats(s) * sizeof *s->now), &s->now));
+    TRY(cb_pages_reserve(cb_pages_up(floats(s) * sizeof *s->before), &s->before));
     most = (limit ? limit : STATE_LIMIT) / cb_states_bytes(s);
     s->most = (int)(most < STATE_MOST_POINTS ? most : STATE_MOST_POINTS);
     s->point = cb_calloc(STATE_MOST_POINTS + 1, sizeof *s->point);
-    memset(s->now, 0, cb_states_bytes(s));
     return s->point ? CB_OK : CB_ENOMEM;
 }
 
@@ -61,11 +59,11 @@ static void drop_one(struct states *s, int i)
 void cb_states_close(struct states *s)
 {
     drop_from(s, 0);
+    cb_pages_release(s->now, cb_states_bytes(s));
+    cb_pages_release(s->before, cb_states_bytes(s));
     free(s->point);
     free(s->from);
     free(s->past);
-    free(s->now);
-    free(s->before);
     *s = (struct states){ 0 };
 }
 

@@ -60,7 +60,8 @@ static int feed(struct mtp_drafter *x, const int32_t *token, const float *state,
     s->bank.decoding = n == 1;
     s->mtp_in = (struct mtp_states){ state, norm };
     TRY(cb_session_note_tokens(s, token, n));
-    return cb_forward(s, token, n, NULL);
+    TRY(cb_forward(s, token, n, NULL));
+    return cb_session_check_files(s);
 }
 
 /* The same for states of the model, in pieces */

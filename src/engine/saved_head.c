@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* saved_head.c - rows of the head for later tokens, and the states that wait for it, to a file and
- * back. They are copied: one layer has few. */
+ * back. Rows are mapped, all else is copied. */
 #include "saved_head.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "bank/mapped_files.h"
+#include "bank/pages.h"
 #include "base/err.h"
 #include "base/ints.h"
 #include "mtp_drafter.h"
@@ -38,18 +40,21 @@ static int list_areas(const struct mtp_drafter *x, struct saved_head *out)
 
     TRY(cb_session_areas(x->s, &a, &n));
     out->area = cb_calloc((size_t)n + 2, sizeof *out->area);
-    if (out->area) {
+    out->is_rows = cb_calloc((size_t)n + 2, 1);
+    if (out->area && out->is_rows) {
         const size_t bytes = n_counts(x) * sizeof *out->counts;
         out->area[out->n++] = (struct area){ AREA_HEAD_COUNTS, 0, 0, 0, out->counts, bytes };
         if (x->n)
             out->area[out->n++] =
                 (struct area){ AREA_HEAD_STATE, 0, 0, 0, x->state, state_bytes(x) };
     }
-    for (int i = 0, row = 0; out->area && i < n; i++)
-        if (is_kept(&a[i]))
+    for (int i = 0, row = 0; out->area && out->is_rows && i < n; i++)
+        if (is_kept(&a[i])) {
+            out->is_rows[out->n] = (char)cb_area_is_rows(a[i].kind);
             out->area[out->n++] = (struct area){ AREA_HEAD_ROWS, 0, row++, 0, a[i].at, a[i].bytes };
+        }
     free(a);
-    return out->area ? CB_OK : CB_ENOMEM;
+    return out->area && out->is_rows ? CB_OK : CB_ENOMEM;
 }
 
 int cb_saved_head_list(const struct cb_session *s, struct saved_head *out)
@@ -72,7 +77,15 @@ void cb_saved_head_free(struct saved_head *x)
 {
     free(x->counts);
     free(x->area);
+    free(x->is_rows);
     *x = (struct saved_head){ .n = 0 };
+}
+
+int cb_saved_head_check(const struct cb_session *s)
+{
+    const struct mtp_drafter *x = cb_mtp_drafter_of(s);
+
+    return x ? cb_session_check_files(x->s) : CB_OK;
 }
 
 int cb_saved_head_areas(const struct bank_file *f)
@@ -107,6 +120,20 @@ static int set_counts(const struct bank_file *f, struct mtp_drafter *x, const in
     return CB_OK;
 }
 
+/* Area i of f -> *to. Pages that are missing are read alone, as those of the other layers are. */
+static int fill_area(const struct bank_file *f, int i, struct mtp_drafter *x, const struct area *to,
+                     int is_rows)
+{
+    struct mapped_files **mapped = &x->s->mapped;
+
+    if (!is_rows)
+        return cb_bank_file_read(f, i, to->bytes, to->at);
+    TRY(cb_mapped_files_take(mapped, &x->of->model->guard, f, i, to->bytes, to->at));
+    if (*mapped && to->bytes)
+        cb_pages_scattered(to->at, to->bytes);
+    return CB_OK;
+}
+
 /* The n areas from number `first` on, of which the first one has the counts */
 static int fill_rest(const struct bank_file *f, int first, int n, struct mtp_drafter *x)
 {
@@ -119,7 +146,7 @@ static int fill_rest(const struct bank_file *f, int first, int n, struct mtp_dra
         const struct bank_area *a = &f->area[first + i];
         const struct area *to = &want.area[i];
         err = a->kind == to->kind && a->head == to->head && a->bytes == to->bytes
-                  ? cb_bank_file_read(f, first + i, to->bytes, to->at)
+                  ? fill_area(f, first + i, x, to, want.is_rows[i])
                   : damaged(f);
     }
     cb_saved_head_free(&want);

@@ -161,7 +161,8 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
 
     if (!err)
         err = add_all(s, how, head, w);
-    if (cb_session_check_files(s)) /* also the cause of a write that failed */
+    if (cb_session_check_files(s) ||
+        cb_saved_head_check(s)) /* also the cause of a write that failed */
         err = CB_EIO;
     if (!err)
         return cb_bank_writer_finish(w, head->n ? 3 : how->parent ? 2 : 1, text, strlen(text));
