@@ -33,10 +33,11 @@ static inline int cb_piece(const struct context_split *x, int p)
     return (int)((int64_t)p * x->n_feed / ((int64_t)x->n_step * x->n));
 }
 
-/* A piece may have one token less than others. */
+/* Tokens of the longest piece; others may have one less. */
 static inline int cb_piece_most(const struct context_split *x)
 {
-    return (int)(x->n_feed / ((int64_t)x->n_step * x->n) + 1);
+    const int64_t n = (int64_t)x->n_step * x->n;
+    return (int)((x->n_feed + n - 1) / n);
 }
 
 /* The piece that token i of the prompt is of */

@@ -115,7 +115,7 @@ int cb_context_split_last_of(const struct attention *a, float *ring, size_t row,
 /* Of rows[n][row], of which this rank has its queries' -> all of them */
 static int share_queries(const struct context_split *x, float *rows, size_t row, int n)
 {
-    const size_t most = (size_t)(n / x->n + 1) * row;
+    const size_t most = (size_t)((n + x->n - 1) / x->n) * row;
     const int own = cb_query_share(x, x->me, n), end = cb_query_share(x, x->me + 1, n);
 
     memset(x->mine, 0, most * sizeof *x->mine);
