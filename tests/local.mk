@@ -133,6 +133,7 @@ check_programs = \
 	tests/unit/check_thread_counts \
 	tests/unit/check_threads \
 	tests/unit/check_tok \
+	tests/unit/check_whole_codes \
 	tests/fuzz/check_grammar_fuzz \
 	tests/fuzz/check_jinja_fuzz \
 	tests/fuzz/check_tok_file \
@@ -399,6 +400,9 @@ tests_unit_check_expanded_LDFLAGS = $(check_ldflags)
 tests_unit_check_selected_pages_SOURCES = tests/unit/check_selected_pages.c
 tests_unit_check_selected_pages_CFLAGS = $(check_cflags)
 tests_unit_check_selected_pages_LDFLAGS = $(check_ldflags)
+tests_unit_check_whole_codes_SOURCES = tests/unit/check_whole_codes.c
+tests_unit_check_whole_codes_CFLAGS = $(check_cflags)
+tests_unit_check_whole_codes_LDFLAGS = $(check_ldflags)
 tests_unit_check_selector_SOURCES = tests/unit/check_selector.c
 tests_unit_check_selector_CFLAGS = $(check_cflags)
 tests_unit_check_selector_LDFLAGS = $(check_ldflags)

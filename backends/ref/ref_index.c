@@ -4,16 +4,15 @@
 #include "ref_sketch.h"
 
 /* The product of the codes of key j of a block and of head h */
-static int dot(const struct strip_query *q, const uint8_t *block, int j, int h)
+static int dot(const struct strip_query *q, int hd, const uint8_t *block, int j, int h)
 {
     const int tile = h / STRIP_HEADS;
     const int8_t *code = (const int8_t *)(q->code + (size_t)tile * (size_t)q->quads * STRIP_HEADS);
-    const uint8_t *key = block + (size_t)(j / STRIP_KEYS) * (size_t)q->quads * STRIP_KEYS * 4;
     int sum = 0;
 
-    for (int c = 0; c < q->quads * 4; c++)
+    for (int c = 0; c < hd; c++)
         sum += code[(c / 4 * STRIP_HEADS + h % STRIP_HEADS) * 4 + c % 4] *
-               (key[(c / 4 * STRIP_KEYS + j % STRIP_KEYS) * 4 + c % 4] - 128);
+               (cb_strip_code(hd, block, j, c) - 128);
     return sum;
 }
 
@@ -31,7 +30,7 @@ static void scan_query(void *ctx, int i, int thread)
             (const uint8_t *)s->keys + (size_t)(j / STRIP_BLOCK) * cb_strip_bytes(s->hd);
         double sum = 0;
         for (int h = 0; h < s->n_head; h++) {
-            const int x = dot(&q, block, j % STRIP_BLOCK, h);
+            const int x = dot(&q, s->hd, block, j % STRIP_BLOCK, h);
             sum += (double)q.weight[h] * (x > 0 ? x : 0);
         }
         s->out[(size_t)i * s->out_stride + (size_t)j] =

@@ -135,6 +135,9 @@ int cb_attention_areas(const struct attention *a, int l, struct area *out);
 int cb_attention_check(const struct attention *a, int l);
 /* Bytes that the first n tokens take of an area that a reader has */
 size_t cb_attention_area_of(const struct attention *a, const struct area *of, int n);
+/* Numbers of a key, where such an area has keys in strips; else 0 */
+int cb_attention_area_strips(const struct attention *a, const struct area *of);
+int cb_attention_has_strips(const struct attention *a); /* 1: some layer may have such areas */
 
 /* ---- split_refusals.c: what does not go with a context over several ranks ---- */
 

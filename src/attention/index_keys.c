@@ -215,6 +215,13 @@ size_t cb_index_area_of(const struct attention *a, const struct area *of, int n)
     return cb_index_keys_whole(&keys_of(a, of->layer)[of->head], n);
 }
 
+int cb_index_area_strips(const struct attention *a, const struct area *of)
+{
+    const struct index_keys *x = &keys_of(a, of->layer)[of->head];
+
+    return x->strips ? x->hd : 0;
+}
+
 int cb_index_check(const struct attention *a, int l)
 {
     note(a, l, a->bank->n_seen);

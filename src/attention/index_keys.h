@@ -70,11 +70,12 @@ void cb_index_cut(struct attention *a, void *state, int n);
 void cb_index_clear(struct attention *a, void *state);
 int cb_index_areas(const struct attention *a, int l, struct area *out);
 size_t cb_index_area_of(const struct attention *a, const struct area *of, int n);
+int cb_index_area_strips(const struct attention *a, const struct area *of);
 int cb_index_check(const struct attention *a, int l);
 /* The hooks that are the same for all */
 #define INDEX_HOOKS                                                                                \
     .clear = cb_index_clear, .cut = cb_index_cut, .room = cb_index_room,                           \
     .held_bytes = cb_index_held_bytes, .areas = cb_index_areas, .area_of = cb_index_area_of,       \
-    .check = cb_index_check
+    .area_strips = cb_index_area_strips, .check = cb_index_check
 
 #endif

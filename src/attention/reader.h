@@ -104,6 +104,9 @@ struct reader {
     int (*areas)(const struct attention *a, int l, struct area *out);
     /* Bytes that the first n tokens take of one of its areas of keys. NULL: it has none */
     size_t (*area_of)(const struct attention *a, const struct area *of, int n);
+    /* Numbers of a key, where an area has keys in strips (device/index_strips.h); else 0. NULL: it
+     * has none */
+    int (*area_strips)(const struct attention *a, const struct area *of);
     int (*check)(const struct attention *a, int l); /* after the areas were filled from a file */
 };
 

@@ -5,6 +5,7 @@
 #include "bank/store_areas.h"
 #include "base/err.h"
 #include "base/ints.h"
+#include "index_keys.h"
 #include "reader.h"
 #include "readers/whole.h"
 
@@ -106,6 +107,22 @@ size_t cb_attention_area_of(const struct attention *a, const struct area *of, in
     const struct reader *r = a->layer[of->layer]->r;
 
     return r->area_of ? r->area_of(a, of, n) : 0;
+}
+
+int cb_attention_area_strips(const struct attention *a, const struct area *of)
+{
+    const struct reader *r = a->layer[of->layer]->r;
+
+    return r->area_strips ? r->area_strips(a, of) : 0;
+}
+
+int cb_attention_has_strips(const struct attention *a)
+{
+    for (int l = 0; l < a->bank->n_layer; l++)
+        for (int i = 0; i < INDEX_SORTS; i++)
+            if (cb_attention_area_strips(a, &(struct area){ .layer = l, .head = i }))
+                return 1;
+    return 0;
 }
 
 int cb_attention_check(const struct attention *a, int l)

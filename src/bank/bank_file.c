@@ -242,6 +242,7 @@ static int open_steps(struct bank_file *f)
     TRY(read_at(f, &h, sizeof h, 0));
     TRY(check_header(f, &h));
     f->id = h.hash;
+    f->version = (int)h.version;
     TRY(read_at(f, &f->uses, sizeof f->uses, USES_AT));
     return read_table(f, &h);
 }
@@ -272,6 +273,7 @@ int cb_bank_file_again(const struct bank_file *f, struct bank_file *out)
     *out = (struct bank_file){ .fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0),
                                .path = strdup(f->path),
                                .area = cb_calloc((size_t)f->n_area + 1, sizeof *f->area),
+                               .version = f->version,
                                .bytes = f->bytes,
                                .id = f->id };
     if (out->fd < 0 || !out->path || !out->area) {

@@ -10,8 +10,10 @@
 struct par;
 
 enum {
-    BANK_FILE_VERSION = 3, /* 1: all rows stand in the file; 2: another file has the first ones; 3:
-                              either, with areas of a head for later tokens */
+    BANK_FILE_VERSION = 4, /* 1: all rows stand in the file; 2: another file has the first ones; 3:
+                              either, with areas of a head for later tokens; 4: either, with keys
+                              of selectors by halves of their codes (device/index_strips.h) */
+    BANK_FILE_WHOLE_CODES = 3, /* the last one with such keys as cb_strips_renew() takes them */
     BANK_FILE_ALIGN = 1 << 16 /* of large areas: pages of all machines divide it, so they can be
                                  mapped */
 };
@@ -48,6 +50,7 @@ void cb_bank_writer_abort(struct bank_writer *w); /* NULL is allowed */
 struct bank_file {
     int fd;
     char *path;
+    int version;
     char *about; /* JSON, ended by NUL */
     size_t n_about;
     struct bank_area *area; /* [n_area] each within the file */

@@ -5,19 +5,32 @@
 #include <math.h>
 #include <string.h>
 
+#include "device.h"
+
 enum {
     MOST = 127,
     REST = 15,
     LOW = 7 /* the rest is -7..7 */
 };
 
-/* Where the code of number c of key j is, counted from the first of its block */
-static size_t code_at(int pad, int j, int c)
+/* Where the upper bits of number c of key j are, and by how many bits they are shifted */
+static uint8_t *place(int hd, uint8_t *block, int j, int c, int *shift)
 {
-    return (((size_t)(j / STRIP_KEYS) * (size_t)(pad / 4) + (size_t)(c / 4)) * STRIP_KEYS +
-            (size_t)(j % STRIP_KEYS)) *
-               4 +
-           (size_t)(c % 4);
+    const int half = (int)cb_strip_half(hd);
+
+    *shift = c < half ? 0 : 4;
+    return block + (size_t)j * (size_t)half + (c < half ? c : c - half);
+}
+
+/* Number c of key j of a block becomes this code; those before it are set. */
+static void put_code(int hd, uint8_t *block, int j, int c, int code)
+{
+    int shift;
+    uint8_t *at = place(hd, block, j, c, &shift), *low = at + cb_strip_lower(hd);
+    const int kept = shift ? 15 : 0; /* what stands in the lower bits */
+
+    *at = (uint8_t)((*at & kept) | code >> 4 << shift);
+    *low = (uint8_t)((*low & kept) | (code & 15) << shift);
 }
 
 static float largest(const float *x, int n)
@@ -41,11 +54,11 @@ static void put(const float *x, int hd, int j, uint8_t *block)
     const float step = largest(x, hd) / MOST, inv = step > 0 ? 1 / step : 0;
     uint8_t *rest = block + cb_strip_scan_bytes(hd) + (size_t)j * (size_t)pad / 2;
 
-    memcpy(block + STRIP_BLOCK * (size_t)pad + (size_t)j * sizeof step, &step, sizeof step);
+    memcpy(block + STRIP_BLOCK * cb_strip_half(hd) + (size_t)j * sizeof step, &step, sizeof step);
     for (int c = 0; c < pad; c++) {
         const float v = c < hd ? x[c] * inv : 0;
         const int code = whole(v, MOST), low = whole((v - (float)code) * REST, LOW) + LOW;
-        block[code_at(pad, j, c)] = (uint8_t)(code + 128);
+        put_code(hd, block, j, c, code + 128);
         rest[c / 2] = (uint8_t)(c % 2 ? rest[c / 2] | low << 4 : low);
     }
 }
@@ -57,32 +70,52 @@ void cb_strips_put(const float *x, int n, int stride, int hd, int at, void *bloc
             (uint8_t *)blocks + (size_t)((at + i) / STRIP_BLOCK) * cb_strip_bytes(hd));
 }
 
-/* Key j of a block -> y[hd]; code: its first four codes, the next four are a strip's line on */
-static void get(const uint8_t *code, const uint8_t *rest, float step, int hd, float *y)
+static void renew(int hd, uint8_t *block)
+{
+    const int pad = cb_strip_pad(hd);
+    uint8_t code[STRIP_BLOCK * KV_MAX_HD];
+    float step[STRIP_BLOCK];
+
+    memcpy(code, block, STRIP_BLOCK * (size_t)pad);
+    memcpy(step, block + STRIP_BLOCK * (size_t)pad, sizeof step);
+    memcpy(block + STRIP_BLOCK * cb_strip_half(hd), step, sizeof step);
+    for (int j = 0; j < STRIP_BLOCK; j++)
+        for (int c = 0; c < pad; c++) {
+            const int line = j / STRIP_KEYS * pad / 4 + c / 4;
+            put_code(hd, block, j, c, code[(line * STRIP_KEYS + j % STRIP_KEYS) * 4 + c % 4]);
+        }
+}
+
+void cb_strips_renew(int hd, void *blocks, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += cb_strip_bytes(hd))
+        renew(hd, (uint8_t *)blocks + at);
+}
+
+/* Key j of a block -> y[hd] */
+static void get(int hd, const uint8_t *block, int j, float *y)
 {
     static const float part[REST + 1] = { -7 / 15.0f, -6 / 15.0f, -5 / 15.0f, -4 / 15.0f,
                                           -3 / 15.0f, -2 / 15.0f, -1 / 15.0f, 0,
                                           1 / 15.0f,  2 / 15.0f,  3 / 15.0f,  4 / 15.0f,
                                           5 / 15.0f,  6 / 15.0f,  7 / 15.0f,  8 / 15.0f };
+    const int half = (int)cb_strip_half(hd);
+    const uint8_t *upper = block + (size_t)j * (size_t)half, *lower = upper + cb_strip_lower(hd);
+    const uint8_t *rest = block + cb_strip_scan_bytes(hd) + (size_t)j * (size_t)half;
+    const float step = cb_strip_steps(hd, block)[j];
 
-    for (int c = 0; c < hd; c += 4, code += 4 * STRIP_KEYS, rest += 2) {
-        const unsigned low = rest[0] | (unsigned)rest[1] << 8;
-        for (int i = 0; i < 4 && c + i < hd; i++)
-            y[c + i] = step * ((float)(code[i] - 128) + part[low >> 4 * i & 15]);
+    for (int c = 0; c < hd; c++) {
+        const int i = c < half ? c : c - half, shift = c < half ? 0 : 4;
+        const int code = (upper[i] >> shift & 15) << 4 | (lower[i] >> shift & 15);
+        y[c] = step * ((float)(code - 128) + part[rest[c / 2] >> c % 2 * 4 & 15]);
     }
 }
 
 void cb_strips_get(const void *blocks, const int32_t *idx, int n, int hd, float *y)
 {
-    const size_t rest = cb_strip_scan_bytes(hd), half = (size_t)cb_strip_pad(hd) / 2;
-
-    for (int i = 0; i < n; i++, y += hd) {
-        const int j = idx[i] % STRIP_BLOCK;
-        const uint8_t *block =
-            (const uint8_t *)blocks + (size_t)(idx[i] / STRIP_BLOCK) * cb_strip_bytes(hd);
-        get(block + code_at(cb_strip_pad(hd), j, 0), block + rest + (size_t)j * half,
-            cb_strip_steps(hd, block)[j], hd, y);
-    }
+    for (int i = 0; i < n; i++, y += hd)
+        get(hd, (const uint8_t *)blocks + (size_t)(idx[i] / STRIP_BLOCK) * cb_strip_bytes(hd),
+            idx[i] % STRIP_BLOCK, y);
 }
 
 /* ---- queries ---- */

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* index_strips.h - a trained selector's keys as they are scanned: on 8 bits, and 4 bits more that
- * only the keys near the end of a choice are read by.
+/* index_strips.h - a trained selector's keys as they are scanned: on 8 bits, of which the first
+ * pass over all keys reads the upper 4, and 4 bits more that only the keys near the end of a choice
+ * are read by.
  *
  * key = step * (code + rest / 15), with the step of its largest number. A block of STRIP_BLOCK keys
- * of hd numbers, padded to a multiple of 4, has
- *   uint8 code[8 strips][hd / 4][16 keys][4]   with 128 added: as integer dot products read them
+ * of hd numbers, padded to a multiple of 8, has
+ *   uint8 upper[128][hd / 2]               of the codes with 128 added, 4 bits each: byte i has
+ *                                          number i in its lower bits, number hd / 2 + i above
  *   float step[128]
- *   uint8 rest[128][hd / 2]                    two a byte, the even number's in the lower bits
+ *   uint8 lower[128][hd / 2]               likewise
+ *   uint8 rest[128][hd / 2]                two a byte, the even number's in the lower bits
+ * Devices that multiply bytes make strips of some keys: uint8 code[hd / 4][16 keys][4].
  * A query is rounded to 8 bits, with a step for each head. All devices round alike. */
 #ifndef INDEX_STRIPS_H
 #define INDEX_STRIPS_H
@@ -26,10 +30,10 @@ enum {
 
 static inline int cb_strip_pad(int hd)
 {
-    return (hd + 3) & ~3;
+    return (hd + 7) & ~7;
 }
 
-/* Bytes of a block's codes and steps, which a scan reads, and of the whole block */
+/* Bytes of a block's codes and steps, which a scan reads at most, and of the whole block */
 static inline size_t cb_strip_scan_bytes(int hd)
 {
     return STRIP_BLOCK * ((size_t)cb_strip_pad(hd) + sizeof(float));
@@ -46,14 +50,37 @@ static inline size_t cb_strips_bytes(int hd, int n)
     return ((size_t)n + STRIP_BLOCK - 1) / STRIP_BLOCK * cb_strip_bytes(hd);
 }
 
+/* Bytes of a key's upper bits, and how far from them its lower bits are */
+static inline size_t cb_strip_half(int hd)
+{
+    return (size_t)cb_strip_pad(hd) / 2;
+}
+
+static inline size_t cb_strip_lower(int hd)
+{
+    return STRIP_BLOCK * (cb_strip_half(hd) + sizeof(float));
+}
+
 static inline const float *cb_strip_steps(int hd, const void *block)
 {
-    return (const float *)(const void *)((const uint8_t *)block +
-                                         STRIP_BLOCK * (size_t)cb_strip_pad(hd));
+    return (const float *)(const void *)((const uint8_t *)block + STRIP_BLOCK * cb_strip_half(hd));
+}
+
+/* The code, with 128 added, of number c of key j of a block */
+static inline int cb_strip_code(int hd, const void *block, int j, int c)
+{
+    const size_t half = cb_strip_half(hd), i = (size_t)c < half ? (size_t)c : (size_t)c - half;
+    const uint8_t *at = (const uint8_t *)block + (size_t)j * half + i;
+    const int shift = (size_t)c < half ? 0 : 4;
+
+    return (at[0] >> shift & 15) << 4 | (at[cb_strip_lower(hd)] >> shift & 15);
 }
 
 /* x[n][hd], `stride` floats apart, become keys at.. of the blocks. */
 void cb_strips_put(const float *x, int n, int stride, int hd, int at, void *blocks);
+/* Whole blocks as saved banks of formats 1 to 3 have them, in place: in these, uint8 code[8 strips]
+ * [hd / 4][16 keys][4] and then the steps stand where the upper bits, steps and lower bits are. */
+void cb_strips_renew(int hd, void *blocks, size_t bytes);
 /* Keys idx[n] -> y[n][hd] */
 void cb_strips_get(const void *blocks, const int32_t *idx, int n, int hd, float *y);
 

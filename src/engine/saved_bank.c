@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
+#include "device/index_strips.h"
 #include "device/prepacked.h"
 #include "in_step.h"
 #include "saved_about.h"
@@ -191,13 +192,17 @@ static int fill_counts(const struct bank_file *f, struct cb_session *s)
     return err;
 }
 
-/* The first n bytes of area i of f -> at, in a store of s */
-static int read_area(const struct bank_file *f, int i, size_t n, struct cb_session *s, void *at)
+/* The first n bytes of area i of f -> at, in area a of s */
+static int read_area(const struct bank_file *f, int i, size_t n, struct cb_session *s,
+                     const struct area *a, void *at)
 {
-    const uint32_t kind = f->area[i].kind;
+    const int hd = f->version > BANK_FILE_WHOLE_CODES ? 0 : cb_session_area_strips(s, a);
 
-    return cb_area_is_rows(kind) ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
-                                 : cb_bank_file_read(f, i, n, at);
+    TRY(cb_area_is_rows(a->kind) ? cb_mapped_files_take(&s->mapped, &s->model->guard, f, i, n, at)
+                                 : cb_bank_file_read(f, i, n, at));
+    if (hd)
+        cb_strips_renew(hd, at, n);
+    return CB_OK;
 }
 
 static int is_of(const struct bank_area *f, const struct area *a)
@@ -229,7 +234,7 @@ static int fill_first(const struct saved_bank *b, struct cb_session *s, const st
                        f->path);
     if (before)
         TRY(fill_first(b->parent, s, a, n < before ? n : (size_t)before));
-    return n > before ? read_area(f, i, n - (size_t)before, s, (char *)a->at + before) : CB_OK;
+    return n > before ? read_area(f, i, n - (size_t)before, s, a, (char *)a->at + before) : CB_OK;
 }
 
 /* What the file itself has of an area comes last: mapped pages end after the others. */
@@ -245,7 +250,7 @@ static int fill_area(const struct saved_bank *b, int i, struct cb_session *s, co
         return CB_OK; /* it stays there */
     if (skip)
         TRY(fill_first(b->parent, s, a, skip));
-    return read_area(&b->file, i, (size_t)f->bytes, s, (char *)a->at + skip);
+    return read_area(&b->file, i, (size_t)f->bytes, s, a, (char *)a->at + skip);
 }
 
 /* A page that is missing is read alone: the kernel would bring megabytes of neighbours with it,

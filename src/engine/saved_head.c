@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/attend.h"
 #include "bank/mapped_files.h"
 #include "bank/pages.h"
 #include "base/err.h"
@@ -153,6 +154,13 @@ static int fill_rest(const struct bank_file *f, int first, int n, struct mtp_dra
     return err ? err : cb_session_check_areas(x->s);
 }
 
+/* 1: the file has keys in strips as versions before have them. A head is then as one that the file
+ * does not have: it begins with the next token. */
+static int is_older(const struct bank_file *f, const struct cb_session *s)
+{
+    return f->version <= BANK_FILE_WHOLE_CODES && cb_attention_has_strips(&s->attention);
+}
+
 int cb_saved_head_fill(const struct bank_file *f, struct cb_session *s)
 {
     const int n = cb_saved_head_areas(f), first = f->n_area - n;
@@ -161,7 +169,7 @@ int cb_saved_head_fill(const struct bank_file *f, struct cb_session *s)
     size_t bytes;
     int err;
 
-    if (!n || !cb_session_has_head(s))
+    if (!n || !cb_session_has_head(s) || is_older(f, s))
         return CB_OK;
     TRY(cb_mtp_drafter_open(s));
     x = cb_mtp_drafter_of(s);

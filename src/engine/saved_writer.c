@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "attention/attend.h"
 #include "bank/checkpoint.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -153,6 +154,16 @@ static int name_begin(json_t *about, const struct cb_session *s)
     return !j || json_object_set_new(about, "begins", j) ? cb_json_fail("bank") : CB_OK;
 }
 
+/* The lowest format that says what the file has: versions before read the lower ones. */
+static int format_of(const struct cb_session *s, const struct saved_how *how,
+                     const struct saved_head *head)
+{
+    return cb_attention_has_strips(&s->attention) ? BANK_FILE_VERSION
+           : head->n                              ? 3
+           : how->parent                          ? 2
+                                                  : 1;
+}
+
 static int write_all(const struct cb_session *s, const char *path, const struct saved_how *how,
                      const struct saved_head *head, const char *text)
 {
@@ -165,7 +176,7 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
         cb_saved_head_check(s)) /* also the cause of a write that failed */
         err = CB_EIO;
     if (!err)
-        return cb_bank_writer_finish(w, head->n ? 3 : how->parent ? 2 : 1, text, strlen(text));
+        return cb_bank_writer_finish(w, format_of(s, how, head), text, strlen(text));
     cb_bank_writer_abort(w);
     return err;
 }

@@ -140,6 +140,11 @@ size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int 
     return bytes < a->bytes ? bytes : a->bytes;
 }
 
+int cb_session_area_strips(const struct cb_session *s, const struct area *a)
+{
+    return cb_area_is_readers(a->kind) ? cb_attention_area_strips(&s->attention, a) : 0;
+}
+
 void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
 {
     const int locked = cb_device_lock_memory(s->dev);

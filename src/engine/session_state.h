@@ -22,6 +22,8 @@ int cb_session_areas(const struct cb_session *s, struct area **out, int *n);
 /* Bytes that the first n tokens take of area a, which begins with them: rows and what stands beside
  * them. For sessions that cb_session_extends(), and n a multiple of KV_PREPACK. */
 size_t cb_session_area_of(const struct cb_session *s, const struct area *a, int n);
+/* Numbers of a key, where area a has keys in strips (device/index_strips.h); else 0 */
+int cb_session_area_strips(const struct cb_session *s, const struct area *a);
 /* Call when areas[n] have been filled: a device that mirrors rows learns of them. Locks it. */
 void cb_session_wrote(const struct cb_session *s, const struct area *areas, int n);
 /* After the areas were filled from a file: CB_EFORMAT if a list leads outside its store. */

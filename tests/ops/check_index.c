@@ -51,6 +51,31 @@ START_TEST(keys_come_back)
 }
 END_TEST
 
+/* Blocks as earlier versions saved them: the codes in strips, the steps after all of them */
+START_TEST(earlier_blocks)
+{
+    for (int c = 0; c < cb_test_cases(CASES); c++) {
+        const int hd = c % 2 ? 128 : 64, n = 1 + below(300), n_block = (n - 1) / STRIP_BLOCK + 1;
+        const size_t bytes = cb_strips_bytes(hd, n), block = cb_strip_bytes(hd);
+        float *k = floats((size_t)n * (size_t)hd);
+        uint8_t *p = blocks_of(k, n, hd, hd), *old = cb_guarded(bytes);
+        memcpy(old, p, bytes); /* the rests stay */
+        for (int b = 0; b < n_block; b++) {
+            uint8_t *to = old + (size_t)b * block, *from = p + (size_t)b * block;
+            for (int j = 0; j < STRIP_BLOCK; j++)
+                for (int i = 0; i < hd; i++)
+                    to[((j / 16 * hd / 4 + i / 4) * 16 + j % 16) * 4 + i % 4] =
+                        (uint8_t)cb_strip_code(hd, from, j, i);
+            memcpy(to + STRIP_BLOCK * hd, cb_strip_steps(hd, from), STRIP_BLOCK * sizeof(float));
+        }
+        ck_assert(memcmp(old, p, bytes));
+        cb_strips_renew(hd, old, bytes);
+        ck_assert_mem_eq(old, p, bytes);
+        free(k), free(p), free(old);
+    }
+}
+END_TEST
+
 static float *work_of(const struct index_scan *s)
 {
     return aligned_alloc(64,
@@ -239,6 +264,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_test(tc, keys_come_back);
+    tcase_add_test(tc, earlier_blocks);
     tcase_add_loop_test(tc, scores, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, the_best, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, bits, ISA_FROM, ISA_TO);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* index_cascade.c - scores of those of a trained selector's keys that can be among the k best, for
  * less than the products of all keys with all heads. All keys meet one vector that stands for all
- * heads (index_line.c). Then the heads come that weigh most, while another vector stands for the
- * others: this tells how far a key can get. Keys that stay below a floor get no further. Those that
- * do are packed into strips again, and meet the next heads.
+ * heads (index_line.c), by the upper 4 bits of their numbers. Then the heads come that weigh most,
+ * while another vector stands for the others: this tells how far a key can get. Keys that stay
+ * below a floor get no further. Those that do become strips, of all 8 bits, and meet the next
+ * heads.
  *
  * The floors come from a sample: 32 keys of every n-th block meet all heads. Those of them that are
  * among the best show what the best had at each stage: the floor is 3.5 standard deviations below
  * their mean, or their least. The sample depends on the query and its keys alone, so a query gets
  * the same scores beside any others and on any number of threads. */
+#include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,12 +20,14 @@
 #include "index_scan.h"
 
 enum {
-    HELD = 128,              /* most keys that wait for the next heads */
+    HELD = 128,              /* keys that meet heads at once */
     ROW = HELD + STRIP_KEYS, /* lines of them begin in different sets of the first cache */
     LEAST_TILES = 4,         /* fewer heads are not worth it */
     LEAST_KEYS = 8,          /* times k */
     GROUP = 16,              /* sampled blocks of an item */
-    RUN = 8,                 /* blocks of an item */
+    RUN = 16,                /* blocks of an item */
+    SOME = 4,                /* blocks that meet the line before those that are left meet heads */
+    LINES = 32,              /* of a cache, prefetched beside a strip's products */
 };
 
 /* A query's */
@@ -75,11 +79,6 @@ static int begin_of(const struct strip_query *q, int i)
     return i ? end_of(q, i - 1) : 0;
 }
 
-static const char *block_at(const struct index_scan *s, int b)
-{
-    return (const char *)s->keys + (size_t)b * cb_strip_bytes(s->hd);
-}
-
 /* ---- the sample ---- */
 
 /* Which of its four parts of 32 keys the i-th sampled block contributes */
@@ -91,10 +90,12 @@ static int part_of(int i)
 static void sample_block(const struct job *job, int i)
 {
     const struct index_scan *s = job->s;
-    const char *block = block_at(s, i * job->w.every);
-    const float *step = cb_strip_steps(s->hd, block) + part_of(i) * STRIP_SAMPLE;
-    const char *at = block + (size_t)(part_of(i) * STRIP_SAMPLE) * (size_t)cb_strip_pad(s->hd);
-    const struct strips x = cb_index_strips(s->hd, at, STRIP_SAMPLE / STRIP_KEYS);
+    const char *block = cb_index_block(s, i * job->w.every);
+    const int from = part_of(i) * STRIP_SAMPLE;
+    const float *step = cb_strip_steps(s->hd, block) + from;
+    const uint8_t *upper = (const uint8_t *)block + (size_t)from * cb_strip_half(s->hd);
+    struct strip_room room;
+    const struct strips x = cb_index_strips(job->k, s->hd, block, from, &room);
 
     for (int t = 0; t < s->n_tok; t++) {
         const struct strip_query q = cb_index_query(s, t);
@@ -103,8 +104,11 @@ static void sample_block(const struct job *job, int i)
         for (int g = 0; cascades(s, t) && g < STRIP_STAGES; g++) {
             float *y = job->w.sample + (size_t)(t * STRIP_STAGES + g) * (size_t)job->w.n_sample +
                        (size_t)i * STRIP_SAMPLE;
-            job->k->add(&q, begin_of(&q, g), end_of(&q, g), &x, sum);
-            if (g < STRIP_STAGES - 1)
+            if (g)
+                job->k->add(&q, begin_of(&q, g), end_of(&q, g), &x, sum);
+            if (g == 0)
+                job->k->first(&line[0], q.quads, upper, STRIP_SAMPLE, all);
+            else if (g < STRIP_STAGES - 1)
                 job->k->line(&line[g], q.quads, &x, sum, all);
             for (int j = 0; j < STRIP_SAMPLE; j++)
                 y[j] = (g < STRIP_STAGES - 1 ? all[j] : sum[j]) * step[j];
@@ -167,97 +171,134 @@ static void set_floors(const struct job *job, int t)
 
 /* ---- all keys ---- */
 
-/* Keys that wait for the heads of a stage, side by side */
+/* Keys that wait for the heads of a stage */
 struct held {
     int n;
-    int32_t at[ROW]; /* their places in `out` */
-    float sum[ROW], step[ROW];
-    _Alignas(64) char key[STRIP_LINE_HD / 4][ROW * 4];
+    int32_t at[HELD];
+    float sum[HELD];
 };
 
 struct pass {
     const struct kern_index *k;
+    const struct index_scan *s;
     const struct floors *floors;
     struct strip_query q;
     float *out;
-    int n, n_out;            /* keys that the query sees, and those of them that met all heads */
-    float none[STRIP_BLOCK]; /* 0 */
-    struct held held[STRIP_STAGES - 1];
+    int n, n_out; /* keys that the query sees, and those that met all heads */
+    int n_left;   /* keys of some blocks that reach the line's floor */
+    int32_t left[SOME * STRIP_BLOCK + STRIP_KEYS];
+    struct held held[STRIP_STAGES - 2]; /* for stages 2.. */
+    int ahead;                          /* the next block to be prefetched, */
+    size_t ahead_at;                    /* from this byte on */
 };
 
-static void go_on(struct pass *x, int stage);
-
-/* A strip's keys at[] with these sums continue to a stage if what they are guessed to get, `all`,
- * reaches its floor. */
-static void hold(struct pass *x, int stage, const struct strips *strip, const int32_t *at,
-                 const float *sum, const float *all, const float *step)
+/* Prefetches n lines of what the line meets, in blocks before `end`. The processor's own prefetcher
+ * stops at each block, and waits while keys meet heads. */
+static void look_ahead(struct pass *x, int end, int n)
 {
-    struct held *h = &x->held[stage - 1];
-    const unsigned keys = x->k->above(all, step, x->floors->at[stage - 1]);
+    const size_t bytes = cb_strip_lower(x->s->hd); /* upper bits and steps */
 
-    if (!keys)
-        return;
-    x->k->pack(strip, x->q.quads, keys, &h->key[0][h->n * 4], sizeof h->key[0]);
-    for (unsigned left = keys; left; left &= left - 1, h->n++) {
-        const int j = __builtin_ctz(left);
-        h->at[h->n] = at[j];
-        h->sum[h->n] = sum[j];
-        h->step[h->n] = step[j];
-    }
-    if (h->n > HELD - STRIP_KEYS)
-        go_on(x, stage);
-}
-
-/* The last keys of a strip that is not full are none. */
-static void end_strip(struct held *h)
-{
-    for (int j = h->n; j % STRIP_KEYS; j++) {
-        h->at[j] = 0;
-        h->sum[j] = h->step[j] = NAN;
-    }
-}
-
-/* The keys that wait meet the heads of the stage. */
-static void go_on(struct pass *x, int stage)
-{
-    struct held *h = &x->held[stage - 1];
-    const int n = h->n, pairs = (n + 2 * STRIP_KEYS - 1) / (2 * STRIP_KEYS);
-    struct strips y = { h->key[0], sizeof h->key[0], STRIP_KEYS * 4, 2 * pairs, 0 };
-    float all[ROW];
-
-    x->k->add(&x->q, begin_of(&x->q, stage), end_of(&x->q, stage), &y, h->sum);
-    end_strip(h);
-    h->n = 0;
-    if (stage == STRIP_STAGES - 1) {
-        for (int j = 0; j < n; j++) {
-            x->out[h->at[j]] = h->sum[j] * h->step[j];
-            x->n_out += h->at[j] < x->n;
+    while (n > 0 && x->ahead < end) {
+        const char *block = cb_index_block(x->s, x->ahead);
+        for (; n > 0 && x->ahead_at < bytes; x->ahead_at += 64, n--)
+            __builtin_prefetch(block + x->ahead_at);
+        if (x->ahead_at >= bytes) {
+            x->ahead_at = 0;
+            x->ahead++;
         }
-        return;
     }
-    x->k->line(&x->floors->line[stage], x->q.quads, &y, h->sum, all);
-    for (int j = 0; j < n; j += STRIP_KEYS, y.at += STRIP_KEYS * 4)
-        hold(x, stage + 1, &y, h->at + j, h->sum + j, all + j, h->step + j);
 }
 
-static void first_stage(struct pass *x, const struct index_scan *s, int b)
-{
-    const char *block = block_at(s, b);
-    const float *step = cb_strip_steps(s->hd, block);
-    struct strips y = cb_index_strips(s->hd, block, STRIP_BLOCK / STRIP_KEYS);
-    float all[STRIP_BLOCK];
-    int32_t at[STRIP_KEYS];
+/* Keys of blocks, in strips one beside the other, and their steps */
+struct opened {
+    float step[HELD];
+    _Alignas(64) char key[STRIP_LINE_HD / 4][ROW * 4];
+};
 
-    y.ahead = cb_strip_bytes(s->hd); /* the next block's */
-    x->k->line(&x->floors->line[0], x->q.quads, &y, x->none, all);
+/* Keys at[n], n up to HELD, become whole pairs of strips, the last of which repeat a key. */
+static struct strips open_keys(struct pass *x, const int32_t *at, int n, int end, struct opened *o)
+{
+    const int hd = x->s->hd, pairs = (n - 1) / (2 * STRIP_KEYS) + 1;
+    const size_t half = cb_strip_half(hd), lower = cb_strip_lower(hd);
+
+    for (int j = 0; j < 2 * pairs * STRIP_KEYS; j += STRIP_KEYS) {
+        const uint8_t *key[STRIP_KEYS];
+        for (int i = 0; i < STRIP_KEYS; i++) {
+            const uint32_t t = (uint32_t)at[min_int(j + i, n - 1)];
+            const char *block = cb_index_block(x->s, (int)(t / STRIP_BLOCK));
+            key[i] = (const uint8_t *)block + (size_t)(t % STRIP_BLOCK) * half;
+            o->step[j + i] = cb_strip_steps(hd, block)[t % STRIP_BLOCK];
+        }
+        x->k->open(key, lower, x->q.quads, &o->key[0][j * 4], sizeof o->key[0]);
+        look_ahead(x, end, LINES);
+    }
+    return (struct strips){ o->key[0], sizeof o->key[0], STRIP_KEYS * 4, 2 * pairs };
+}
+
+/* Keys at[n], n up to HELD, that the heads before have given sum[] meet the heads of a stage. Those
+ * that can still be among the best wait for the next one's. What the line meets before block `end`
+ * is prefetched meanwhile. */
+static void meet_heads(struct pass *x, int stage, const int32_t *at, float *sum, int n, int end)
+{
+    struct held *h = &x->held[stage - 1]; /* for the next stage */
+    struct opened o;
+    const struct strips y = open_keys(x, at, n, end, &o);
+    float all[HELD];
+    int32_t left[HELD + STRIP_KEYS];
+    int m;
+
+    x->k->add(&x->q, begin_of(&x->q, stage), end_of(&x->q, stage), &y, sum);
+    if (stage == STRIP_STAGES - 1) {
+        for (int j = 0; j < n; j++)
+            x->out[at[j]] = sum[j] * o.step[j];
+        x->n_out += n;
+        return;
+    }
+    x->k->line(&x->floors->line[stage], x->q.quads, &y, sum, all);
+    m = x->k->reach(all, o.step, n, x->floors->at[stage], 0, left);
+    for (int i = 0; i < m; i++) {
+        h->at[h->n] = at[left[i]];
+        h->sum[h->n++] = sum[left[i]];
+        if (h->n == HELD) {
+            h->n = 0;
+            meet_heads(x, stage + 1, h->at, h->sum, HELD, end);
+        }
+    }
+}
+
+/* Of block b, keys that reach the floor are left, and their lower bits are prefetched. */
+static void meet_line(struct pass *x, int b)
+{
+    const int hd = x->s->hd, n = min_int(STRIP_BLOCK, x->n - b * STRIP_BLOCK);
+    const char *block = cb_index_block(x->s, b), *lower = block + cb_strip_lower(hd);
+    const size_t half = cb_strip_half(hd);
+    int32_t *left = x->left + x->n_left;
+    float all[STRIP_BLOCK];
+
     for (int j = 0; j < STRIP_BLOCK; j++)
         x->out[b * STRIP_BLOCK + j] = -INFINITY;
-    for (int j = max_int(0, x->n - b * STRIP_BLOCK); j < STRIP_BLOCK; j++)
-        all[j] = NAN; /* not seen: no floor is reached */
-    for (int j = 0; j < STRIP_BLOCK; j += STRIP_KEYS, y.at += y.next) {
-        for (int i = 0; i < STRIP_KEYS; i++)
-            at[i] = b * STRIP_BLOCK + j + i;
-        hold(x, 1, &y, at, x->none, all + j, step + j);
+    if (n <= 0)
+        return;
+    x->k->first(&x->floors->line[0], x->q.quads, (const uint8_t *)block, STRIP_BLOCK, all);
+    x->n_left +=
+        x->k->reach(all, cb_strip_steps(hd, block), n, x->floors->at[0], b * STRIP_BLOCK, left);
+    for (; left < x->left + x->n_left; left++)
+        __builtin_prefetch(lower + (size_t)(*left % STRIP_BLOCK) * half);
+}
+
+/* Blocks from..to-1, of an item that ends before block `end` */
+static void some_blocks(struct pass *x, int from, int to, int end)
+{
+    const int next = min_int(end, to + SOME);
+
+    x->n_left = 0;
+    for (int b = from; b < to; b++) {
+        look_ahead(x, min_int(end, b + 2), INT_MAX);
+        meet_line(x, b);
+    }
+    for (int i = 0; i < x->n_left; i += HELD) {
+        float sum[HELD] = { 0 };
+        meet_heads(x, 1, x->left + i, sum, min_int(HELD, x->n_left - i), next);
     }
 }
 
@@ -266,21 +307,24 @@ static void scan_item(void *ctx, int item, int thread)
     const struct job *job = ctx;
     const struct index_scan *s = job->s;
     const int from = item * RUN, to = min_int((s->n - 1) / STRIP_BLOCK + 1, from + RUN);
-    struct pass x;
+    struct pass x = { .k = job->k, .s = s };
 
     (void)thread;
-    memset(&x, 0, sizeof x);
-    x.k = job->k;
     for (int t = 0; t < s->n_tok; t++) {
         x.q = cb_index_query(s, t);
         x.floors = &job->floors[t];
         x.out = s->out + (size_t)t * s->out_stride;
         x.n = seen_by(s, t);
         x.n_out = 0;
-        for (int b = from; b < to; b++)
-            first_stage(&x, s, b);
-        for (int g = 1; g < STRIP_STAGES; g++)
-            go_on(&x, g);
+        x.ahead = from;
+        for (int b = from; b < to; b += SOME)
+            some_blocks(&x, b, min_int(to, b + SOME), to);
+        for (int g = 2; g < STRIP_STAGES; g++) {
+            struct held *h = &x.held[g - 2];
+            if (h->n)
+                meet_heads(&x, g, h->at, h->sum, h->n, to);
+            h->n = 0;
+        }
         atomic_fetch_add_explicit(&job->floors[t].n, x.n_out, memory_order_relaxed);
     }
 }

@@ -28,9 +28,9 @@ static void add_keys(const float *x, struct fit *f)
     *f = (struct fit){ f->x + sum, f->y + above, f->xx + xx, f->xy + yy };
 }
 
-/* Head h meets keys from four places of the first n. */
-static struct fit fit_head(const struct kern_index *k, const struct index_scan *s,
-                           const struct strip_query *q, int n, int h)
+/* Head h meets keys of the four places. */
+static struct fit fit_head(const struct kern_index *k, const struct strip_query *q,
+                           const struct strips *x, int h)
 {
     const int32_t *code = q->code + h / STRIP_HEADS * q->quads * STRIP_HEADS + h % STRIP_HEADS;
     const float none[KEYS] = { 0 };
@@ -40,11 +40,8 @@ static struct fit fit_head(const struct kern_index *k, const struct index_scan *
     for (int c = 0; c < q->quads; c++)
         one.code[c] = code[c * STRIP_HEADS];
     for (int i = 0; i < PARTS; i++) {
-        const size_t b = (size_t)(n / STRIP_BLOCK) * (size_t)i / PARTS;
-        const struct strips x =
-            cb_index_strips(s->hd, (const char *)s->keys + b * cb_strip_bytes(s->hd), 2);
         float y[KEYS];
-        k->line(&one, q->quads, &x, none, y);
+        k->line(&one, q->quads, &x[i], none, y);
         add_keys(y, &f);
     }
     return f;
@@ -73,9 +70,14 @@ void cb_index_lines(const struct kern_index *k, const struct index_scan *s,
                     struct strip_line *line)
 {
     float a[STRIP_MOST_HEADS], b[STRIP_MOST_HEADS];
+    struct strip_room room[PARTS];
+    struct strips x[PARTS];
 
+    for (int i = 0; i < PARTS; i++) /* from four places of the first n */
+        x[i] =
+            cb_index_strips(k, s->hd, cb_index_block(s, n / STRIP_BLOCK * i / PARTS), 0, &room[i]);
     for (int h = 0; h < q->n_tile * STRIP_HEADS; h++) {
-        const struct fit f = fit_head(k, s, q, n, h);
+        const struct fit f = fit_head(k, q, x, h);
         const double m = PARTS * KEYS, spread = f.xx - f.x * f.x / m;
         a[h] = spread > 0 ? (float)((f.xy - f.x * f.y / m) / spread) : 0.5f;
         b[h] = (float)(f.y / m - (double)a[h] * f.x / m);

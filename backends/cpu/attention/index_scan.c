@@ -10,7 +10,10 @@
 #include "device/index_strips.h"
 #include "index_scan.h"
 
-enum { RUN = 4 /* blocks of an item */ };
+enum {
+    RUN = 4,              /* blocks of an item */
+    KEYS = 2 * STRIP_KEYS /* that meet heads at once */
+};
 
 /* ---- without dot products of bytes ---- */
 
@@ -54,27 +57,44 @@ static void line_plain(const struct strip_line *q, int quads, const struct strip
     }
 }
 
-static unsigned above_plain(const float *sum, const float *step, float floor)
+static int reach_plain(const float *sum, const float *step, int n, float floor, int from,
+                       int32_t *at)
 {
-    unsigned keys = 0;
+    int m = 0;
 
-    for (int j = 0; j < STRIP_KEYS; j++)
-        keys |= (unsigned)(sum[j] * step[j] >= floor) << j;
-    return keys;
+    for (int j = 0; j < n; j++) {
+        at[m] = from + j;
+        m += sum[j] * step[j] >= floor;
+    }
+    return m;
 }
 
-void cb_index_pack_plain(const struct strips *x, int quads, unsigned keys, char *to, size_t line)
+static void first_plain(const struct strip_line *q, int quads, const uint8_t *upper, int n,
+                        float *y)
 {
-    for (int j = 0; j < STRIP_KEYS; j++)
-        if (keys >> j & 1) {
-            for (int c = 0; c < quads; c++)
-                memcpy(to + (size_t)c * line, x->at + (size_t)c * x->line + 4 * j, 4);
-            to += 4;
+    const int8_t *code = (const int8_t *)q->code;
+
+    for (int j = 0; j < n; j++, upper += 2 * quads) {
+        int dot = 0;
+        for (int i = 0; i < 2 * quads; i++)
+            dot += code[i] * (upper[i] & 15) + code[2 * quads + i] * (upper[i] >> 4);
+        y[j] = q->bias + q->weight * cb_index_dot(q, dot);
+    }
+}
+
+static void open_plain(const uint8_t *const *key, size_t lower, int quads, char *to, size_t line)
+{
+    for (int j = 0; j < STRIP_KEYS; j++, to += 4)
+        for (int i = 0; i < 2 * quads; i++) {
+            const int up = key[j][i], low = key[j][lower + (size_t)i];
+            char *at = to + (size_t)(i / 4) * line + i % 4;
+            *at = (char)((up & 15) << 4 | (low & 15));
+            at[(size_t)(quads / 2) * line] = (char)((up & 0xf0) | low >> 4);
         }
 }
 
-const struct kern_index cb_index_kern_plain = { line_plain, add_plain, above_plain,
-                                                cb_index_pack_plain };
+const struct kern_index cb_index_kern_plain = { first_plain, open_plain, line_plain, add_plain,
+                                                reach_plain };
 
 /* ---- on all threads ---- */
 
@@ -105,23 +125,39 @@ struct strip_query cb_index_query(const struct index_scan *s, int i)
                                  (const float *)(start + n_tile * STRIP_HEADS) };
 }
 
+struct strips cb_index_strips(const struct kern_index *k, int hd, const char *block, int from,
+                              struct strip_room *to)
+{
+    const int quads = cb_strip_pad(hd) / 4;
+    const size_t line = 2 * STRIP_KEYS * 4, half = cb_strip_half(hd);
+    const uint8_t *key[STRIP_KEYS];
+
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < STRIP_KEYS; j++)
+            key[j] = (const uint8_t *)block + (size_t)(from + i * STRIP_KEYS + j) * half;
+        k->open(key, cb_strip_lower(hd), quads, to->at + i * STRIP_KEYS * 4, line);
+    }
+    return (struct strips){ to->at, line, STRIP_KEYS * 4, 2 };
+}
+
 static void scan_item(void *ctx, int item, int thread)
 {
     const struct job *job = ctx;
     const struct index_scan *s = job->s;
     const int all = (s->n - 1) / STRIP_BLOCK + 1, to = min_int(all, (item + 1) * RUN);
+    struct strip_room room;
 
     (void)thread;
-    for (int b = item * RUN; b < to; b++) {
-        const char *block = (const char *)s->keys + (size_t)b * cb_strip_bytes(s->hd);
-        const float *step = cb_strip_steps(s->hd, block);
-        const struct strips x = cb_index_strips(s->hd, block, STRIP_BLOCK / STRIP_KEYS);
+    for (int at = item * RUN * STRIP_BLOCK; at < to * STRIP_BLOCK; at += KEYS) {
+        const char *block = cb_index_block(s, at / STRIP_BLOCK);
+        const float *step = cb_strip_steps(s->hd, block) + at % STRIP_BLOCK;
+        const struct strips x = cb_index_strips(job->k, s->hd, block, at % STRIP_BLOCK, &room);
         for (int i = job->first; i < job->first + job->n; i++) {
             const struct strip_query q = cb_index_query(s, i);
-            float *out = s->out + (size_t)i * s->out_stride + (size_t)b * STRIP_BLOCK;
-            memset(out, 0, STRIP_BLOCK * sizeof *out);
+            float *out = s->out + (size_t)i * s->out_stride + at;
+            memset(out, 0, KEYS * sizeof *out);
             job->k->add(&q, 0, q.n_tile, &x, out);
-            for (int j = 0; j < STRIP_BLOCK; j++)
+            for (int j = 0; j < KEYS; j++)
                 out[j] *= step[j];
         }
     }

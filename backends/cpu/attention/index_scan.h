@@ -8,13 +8,20 @@
 #include "device/device.h"
 #include "device/index_strips.h"
 
-/* n strips of a block, from `at` on */
-static inline struct strips cb_index_strips(int hd, const char *at, int n)
-{
-    const size_t line = STRIP_KEYS * 4;
+/* Keys in strips, as they are multiplied: two strips of up to MAX_HD numbers, or fewer numbers and
+ * more strips */
+struct strip_room {
+    _Alignas(64) char at[2 * STRIP_KEYS * (MAX_HD + 4)];
+};
 
-    return (struct strips){ at, line, (size_t)cb_strip_pad(hd) / 4 * line, n, 0 };
+static inline const char *cb_index_block(const struct index_scan *s, int b)
+{
+    return (const char *)s->keys + (size_t)b * cb_strip_bytes(s->hd);
 }
+
+/* The 32 keys of a block from `from` on -> strips in *to */
+struct strips cb_index_strips(const struct kern_index *k, int hd, const char *block, int from,
+                              struct strip_room *to);
 
 /* Query t of s -> *q in its work space */
 void cb_index_open_query(const struct index_scan *s, int t, struct strip_query *q);

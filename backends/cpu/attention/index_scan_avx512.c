@@ -3,15 +3,23 @@
  * two strips of 16 keys meet the eight heads of a tile, four numbers at a time. */
 #include <immintrin.h>
 
+#include "base/ints.h"
 #include "cpu/vector/dot_avx512.h"
 #include "cpu/vector/kern_vec.h"
 #include "cpu/vector/vec.h"
 #include "device/index_strips.h"
 
-#define UNROLL _Pragma("GCC unroll 8")
-#define INLINE static inline __attribute__((always_inline))
+#define UNROLL   _Pragma("GCC unroll 8")
+#define UNROLL16 _Pragma("GCC unroll 16")
+#define INLINE   static inline __attribute__((always_inline))
 
 enum { PAIR = 2 /* strips at once */ };
+
+/* The first n bytes */
+INLINE __mmask64 half_mask(int n)
+{
+    return n < 64 ? ((__mmask64)1 << n) - 1 : ~(__mmask64)0;
+}
 
 #ifdef __AVX512VNNI__
 INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
@@ -28,6 +36,103 @@ INLINE void add_quads(__m512i *acc, __m512i x, const int32_t *q)
     cb_dot_i16(acc, _mm512_srli_epi16(x, 8), _mm512_srai_epi16(y, 8));
 }
 #endif
+
+/* ---- keys as they are stored ---- */
+
+#ifdef __AVX512VNNI__
+/* Sums of four products of the numbers of a key's upper bits */
+INLINE __m512i meet_upper(__m512i x, __m512i q, __m512i q_upper)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i acc = _mm512_setzero_si512();
+
+    cb_dot_bytes(&acc, _mm512_and_si512(x, low), q);
+    cb_dot_bytes(&acc, _mm512_and_si512(_mm512_srli_epi16(x, 4), low), q_upper);
+    return acc;
+}
+#else
+/* Four products of up to 15 * 127 are a word. */
+INLINE __m512i meet_upper(__m512i x, __m512i q, __m512i q_upper)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    const __m512i y = _mm512_maddubs_epi16(_mm512_and_si512(x, low), q);
+    const __m512i z = _mm512_maddubs_epi16(_mm512_and_si512(_mm512_srli_epi16(x, 4), low), q_upper);
+
+    return _mm512_madd_epi16(_mm512_add_epi16(y, z), _mm512_set1_epi16(1));
+}
+#endif
+
+/* The sums of 16 vectors: pairs, quads, then 128-bit lanes twice */
+INLINE __m512i sums_of(__m512i *x)
+{
+    UNROLL
+    for (int i = 0; i < 16; i += 2)
+        x[i / 2] = _mm512_add_epi32(_mm512_unpacklo_epi32(x[i], x[i + 1]),
+                                    _mm512_unpackhi_epi32(x[i], x[i + 1]));
+    UNROLL
+    for (int i = 0; i < 8; i += 2)
+        x[i / 2] = _mm512_add_epi32(_mm512_unpacklo_epi64(x[i], x[i + 1]),
+                                    _mm512_unpackhi_epi64(x[i], x[i + 1]));
+    UNROLL
+    for (int n = 4; n > 1; n /= 2)
+        for (int i = 0; i < n; i += 2)
+            x[i / 2] = _mm512_add_epi32(_mm512_shuffle_i32x4(x[i], x[i + 1], 0x88),
+                                        _mm512_shuffle_i32x4(x[i], x[i + 1], 0xdd));
+    return x[0];
+}
+
+static void first(const struct strip_line *q, int quads, const uint8_t *upper, int n, float *y)
+{
+    const __mmask64 in = half_mask(2 * quads);
+    const __m512i code = _mm512_maskz_loadu_epi8(in, q->code);
+    const __m512i code_upper = _mm512_maskz_loadu_epi8(in, (const char *)q->code + 2 * quads);
+    const __m512 base = _mm512_set1_ps(cb_index_dot(q, 0));
+    __m512i x[16];
+
+    for (int j = 0; j < n; j += 16) {
+        UNROLL16
+        for (int i = 0; i < 16; i++, upper += 2 * quads)
+            x[i] = meet_upper(_mm512_maskz_loadu_epi8(in, upper), code, code_upper);
+        const __m512 dot = _mm512_cvtepi32_ps(_mm512_slli_epi32(sums_of(x), 4));
+        _mm512_storeu_ps(y + j, _mm512_fmadd_ps(_mm512_set1_ps(q->weight), _mm512_add_ps(dot, base),
+                                                _mm512_set1_ps(q->bias)));
+    }
+}
+
+/* Vectors of 16 keys' quads become n lines of a strip. */
+INLINE void put_lines(vf *x, int n, char *to, size_t line)
+{
+    v_transpose(x);
+    UNROLL16
+    for (int i = 0; i < 16; i++)
+        if (i < n)
+            v_store((float *)(void *)(to + (size_t)i * line), x[i]);
+}
+
+static void open(const uint8_t *const *key, size_t lower, int quads, char *to, size_t line)
+{
+    const __m512i high = _mm512_set1_epi8((char)0xf0);
+    vf x[16], y[16];
+
+    for (int at = 0; at < 2 * quads; at += 64, to += 16 * line) {
+        const __mmask64 in = half_mask(2 * quads - at);
+        const int n = min_int(16, (2 * quads - at) / 4);
+        UNROLL16
+        for (int i = 0; i < 16; i++) {
+            const __m512i up = _mm512_maskz_loadu_epi8(in, key[i] + at);
+            const __m512i low = _mm512_maskz_loadu_epi8(in, key[i] + lower + at);
+            /* 0xca: the bits of the second where the first has 1, else the third's */
+            x[i] = _mm512_castsi512_ps(
+                _mm512_ternarylogic_epi32(high, _mm512_slli_epi16(up, 4), low, 0xca));
+            y[i] = _mm512_castsi512_ps(
+                _mm512_ternarylogic_epi32(high, up, _mm512_srli_epi16(low, 4), 0xca));
+        }
+        put_lines(x, n, to, line);
+        put_lines(y, n, to + (size_t)(quads / 2) * line, line);
+    }
+}
+
+/* ---- keys in strips ---- */
 
 /* A tile's heads, q[quads][STRIP_HEADS], add to the keys' sums. */
 INLINE void add_tile(const int32_t *q, int quads, const int32_t *start, const float *weight,
@@ -66,9 +171,7 @@ INLINE void line_strips(const struct strip_line *q, int quads, const char *key,
     for (int c = 0; c < quads; c++, key += x->line)
         UNROLL
     for (int i = 0; i < n; i++) {
-        const char *at = key + (size_t)i * x->next;
-        _mm_prefetch(at + x->ahead, _MM_HINT_T0);
-        add_quads(&acc[i], _mm512_loadu_si512(at), q->code + c);
+        add_quads(&acc[i], _mm512_loadu_si512(key + (size_t)i * x->next), q->code + c);
     }
     UNROLL
     for (int i = 0; i < n; i++) {
@@ -106,20 +209,20 @@ static void add(const struct strip_query *q, int from, int to, const struct stri
     }
 }
 
-static unsigned above(const float *sum, const float *step, float floor)
+static int reach(const float *sum, const float *step, int n, float floor, int from, int32_t *at)
 {
-    const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(sum), _mm512_loadu_ps(step));
+    const __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int m = 0;
 
-    return _mm512_cmp_ps_mask(y, _mm512_set1_ps(floor), _CMP_GE_OQ);
+    for (int j = 0; j < n; j += 16) {
+        const __mmask16 in = n - j < 16 ? (__mmask16)((1u << (n - j)) - 1) : 0xffff;
+        const __m512 y = _mm512_mul_ps(_mm512_loadu_ps(sum + j), _mm512_loadu_ps(step + j));
+        const __mmask16 keys = _mm512_mask_cmp_ps_mask(in, y, _mm512_set1_ps(floor), _CMP_GE_OQ);
+        const __m512i here = _mm512_add_epi32(_mm512_set1_epi32(from + j), place);
+        _mm512_storeu_si512(at + m, _mm512_maskz_compress_epi32(keys, here));
+        m += __builtin_popcount(keys);
+    }
+    return m;
 }
 
-static void pack(const struct strips *x, int quads, unsigned keys, char *to, size_t line)
-{
-    const char *key = x->at;
-
-    for (int c = 0; c < quads; c++, key += x->line, to += line)
-        _mm512_storeu_si512(to,
-                            _mm512_maskz_compress_epi32((__mmask16)keys, _mm512_loadu_si512(key)));
-}
-
-const struct kern_index DOT_NAME(cb_index_kern_) = { line, add, above, pack };
+const struct kern_index DOT_NAME(cb_index_kern_) = { first, open, line, add, reach };

@@ -160,8 +160,7 @@ struct strip_query;
 struct strips {
     const char *at;
     size_t line, next; /* bytes from one strip to the next */
-    int n;             /* even, but for pack() */
-    size_t ahead;      /* line() prefetches what lies these bytes later */
+    int n;             /* even */
 };
 
 enum { STRIP_LINE_HD = 128 }; /* most numbers of a line */
@@ -174,16 +173,20 @@ struct strip_line {
 };
 
 struct kern_index {
+    /* What the line gives n keys, a multiple of STRIP_KEYS, by the upper bits of their codes,
+     * upper[n][2 * quads] -> y */
+    void (*first)(const struct strip_line *q, int quads, const uint8_t *upper, int n, float *y);
+    /* Keys with their upper bits at key[STRIP_KEYS] and the others `lower` bytes later -> a strip
+     */
+    void (*open)(const uint8_t *const *key, size_t lower, int quads, char *to, size_t line);
     /* sum[n][STRIP_KEYS] and what the line gives each key -> y */
     void (*line)(const struct strip_line *q, int quads, const struct strips *x, const float *sum,
                  float *y);
     /* The sums over the heads of tiles from..to-1 of a query are added to sum[n][STRIP_KEYS]. */
     void (*add)(const struct strip_query *q, int from, int to, const struct strips *x, float *sum);
-    /* The keys of a strip, a bit each, whose sum * step is not below the floor */
-    unsigned (*above)(const float *sum, const float *step, float floor);
-    /* These keys of strip x, `quads` times four numbers, -> to, side by side; up to STRIP_KEYS keys
-     * are written. */
-    void (*pack)(const struct strips *x, int quads, unsigned keys, char *to, size_t line);
+    /* from + j for each of n keys whose sum[j] * step[j] is not below the floor -> at; returns how
+     * many. Up to STRIP_KEYS more are read and written. */
+    int (*reach)(const float *sum, const float *step, int n, float floor, int from, int32_t *at);
 };
 
 struct short_conv;
@@ -244,7 +247,13 @@ extern const struct kern_attn cb_attn_scalar, cb_attn_avx2, cb_attn_avx512, cb_a
 extern const struct kern_kivi cb_kivi_scalar, cb_kivi_avx2, cb_kivi_avx512, cb_kivi_neon;
 extern const struct kern_sketch cb_sketch_kern_avx2, cb_sketch_kern_avxvnni, cb_sketch_kern_avx512,
     cb_sketch_kern_avx512vnni, cb_sketch_kern_neon;
-void cb_index_pack_plain(const struct strips *x, int quads, unsigned keys, char *to, size_t line);
+/* What a product of the upper bits of codes stands for: 16 times it, 7.5 for the other bits, and
+ * less the 128 that codes have added */
+static inline float cb_index_dot(const struct strip_line *q, int dot)
+{
+    return (float)(16 * dot) + (float)q->start * (120.5f / 128);
+}
+
 extern const struct kern_index cb_index_kern_plain, cb_index_kern_avx2, cb_index_kern_avxvnni,
     cb_index_kern_avx512, cb_index_kern_avx512vnni;
 extern const struct kern_dots cb_dots_scalar, cb_dots_avx2, cb_dots_avxvnni, cb_dots_avx512,

@@ -383,6 +383,13 @@ static size_t area_of(const struct attention *a, const struct area *area, int n)
                       : (size_t)n_entry(a, area->layer, n) * e->entry.row_k;
 }
 
+static int area_strips(const struct attention *a, const struct area *area)
+{
+    const struct layer_entries *e = at(a, area->layer);
+
+    return area->head && e->index.strips ? e->index.hd : 0;
+}
+
 static int check(const struct attention *a, int l)
 {
     cb_bank_note_beside(a->bank, l, held_bytes(a, l, a->bank->n_seen));
@@ -412,5 +419,6 @@ const struct reader cb_reader_entries = {
     .held_bytes = held_bytes,
     .areas = areas,
     .area_of = area_of,
+    .area_strips = area_strips,
     .check = check,
 };
