@@ -67,6 +67,7 @@ check_programs = \
 	tests/ops/check_cuda \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
+	tests/ops/check_lists_cuda \
 	tests/ops/check_ops_cuda \
 	tests/ops/check_prompts_cuda \
 	tests/ops/check_recurrence_cuda \
@@ -224,6 +225,9 @@ tests_ops_check_prompts_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_lists_cuda_SOURCES = tests/ops/check_gpu_lists.c tests/ops/against_ref.h
+tests_ops_check_lists_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_lists_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_policies_cuda_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_policies_cuda_LDFLAGS = $(cuda_ldflags)

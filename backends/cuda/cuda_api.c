@@ -32,6 +32,7 @@ static const struct {
     CALL(host_free, "cuMemFreeHost"),
     CALL(host_register, "cuMemHostRegister_v2"),
     CALL(host_unregister, "cuMemHostUnregister"),
+    CALL(host_address, "cuMemHostGetDevicePointer_v2"),
     CALL(copy_async, "cuMemcpyAsync"),
     CALL(stream_create, "cuStreamCreate"),
     CALL(stream_destroy, "cuStreamDestroy_v2"),

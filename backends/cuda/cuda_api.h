@@ -33,6 +33,7 @@ struct cuda_api {
     int (*host_free)(void *p);
     int (*host_register)(void *p, size_t bytes, unsigned flags);
     int (*host_unregister)(void *p);
+    int (*host_address)(cuda_address *p, void *host, unsigned flags);
     int (*copy_async)(cuda_address to, cuda_address from, size_t bytes, cuda_stream s);
     int (*stream_create)(cuda_stream *s, unsigned flags);
     int (*stream_destroy)(cuda_stream s);

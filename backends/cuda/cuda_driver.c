@@ -182,6 +182,29 @@ static void unpin(struct gpu *g, const void *p)
     cb_cuda_leave(c);
 }
 
+/* Kernels take the host's address; on some devices it would be another. */
+static int map(struct gpu *g, const void *p, size_t bytes)
+{
+    enum { FOR_KERNELS = 2, NOT_SUPPORTED = 801 };
+    void *host = (void *)(uintptr_t)p;
+    const struct cuda *c = cb_cuda_enter(g);
+    cuda_address at = 0;
+    int status = c->api.host_register(host, bytes, FOR_KERNELS);
+
+    if (!status) {
+        status = c->api.host_address(&at, host, 0);
+        if (!status && at != (uintptr_t)p)
+            status = NOT_SUPPORTED;
+        if (status) {
+            c->api.stream_wait(c->ahead);
+            c->api.stream_wait(c->stream);
+            c->api.host_unregister(host);
+        }
+    }
+    cb_cuda_leave(c);
+    return status;
+}
+
 static int copy_in(struct gpu *g, cuda_stream s, void *to, const void *from, size_t bytes)
 {
     const struct cuda *c = cb_cuda_enter(g);
@@ -260,6 +283,7 @@ static const struct driver driver = {
     .free_host = free_host,
     .pin = pin,
     .unpin = unpin,
+    .map = map,
     .copy = copy,
     .copy_ahead = copy_ahead,
     .ahead_after = ahead_after,

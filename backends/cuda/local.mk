@@ -58,7 +58,7 @@ backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl
 	$(cuda_compile) $(cuda_kernels)/peak.cl
 backends/cuda/search.fatbin: $(cuda_words) $(cuda_kernels)/search.cl
 	$(cuda_compile) $(cuda_kernels)/search.cl
-backends/cuda/select.fatbin: $(cuda_words) $(cuda_kernels)/select.cl
+backends/cuda/select.fatbin: $(cuda_words) $(cuda_kernels)/select.cl $(cuda_kernels)/cache.cl
 	$(cuda_compile) $(cuda_kernels)/select.cl
 backends/cuda/vector.fatbin: $(cuda_words) $(cuda_kernels)/vector.cl
 	$(cuda_compile) $(cuda_kernels)/vector.cl

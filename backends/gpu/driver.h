@@ -70,6 +70,9 @@ struct driver {
      * makes no difference */
     int (*pin)(struct gpu *g, const void *p, size_t bytes);
     void (*unpin)(struct gpu *g, const void *p);
+    /* The same for memory that the host may write, and that kernels may read at its address. NULL:
+     * they cannot */
+    int (*map)(struct gpu *g, const void *p, size_t bytes);
 
     /* At least one of both addresses is on the device; the host's are pinned, or none of them is.
      */

@@ -62,6 +62,23 @@ struct gpu_constants {
     size_t used, bytes;
 };
 
+/* Lists of n slots that a search has left on the device, at on[h * (n + 1) + 1], after their
+ * number; they are not yet at the host's to[h * stride] */
+struct gpu_found {
+    int32_t *to; /* NULL: none */
+    const int32_t *on;
+    int n_list, n, stride;
+    int used; /* 1: their op has read them on the device, so the host may do without */
+};
+
+/* Rows that kernels have brought from the host's memory (gpu_cache.c), and their bytes, modulo 2^32
+ */
+struct gpu_came {
+    const void *on; /* the counts on the device */
+    uint32_t *host, had[2];
+    int due; /* 1: they have changed since the host looked */
+};
+
 /* x[n_tok][n] as sums of two halves (gpu_split.h): to[n_tok][n], divided by scale[n_tok] */
 struct gpu_split {
     const float *x; /* NULL: none */
@@ -109,11 +126,16 @@ struct gpu {
     int owes; /* 1: results were sent to the host otherwise, and must be there when the op ends */
     struct gpu_mirror *mirror;
     struct gpu_chosen_all *chosen;
+    struct gpu_caches *caches;
+    struct gpu_came came;
+    struct gpu_found found;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
     struct gpu_ahead *rows_ahead;
     uint64_t pinned_bytes; /* of weights that are copied again and again */
-    void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use); /* gpu_share.h */
+    uint64_t mapped_bytes; /* of rows that kernels read in the host's memory */
+    size_t (*copied_at_once)(const struct gpu *g, const void *p, size_t bytes); /* gpu_map.c */
+    void (*make_room)(struct gpu *g, size_t bytes, enum gpu_use use);           /* gpu_share.h */
     struct gpu_weight **weight; /* [n_weight] those on the device, as they were loaded */
     int n_weight;
     /* by the op that runs: they do not give way */
@@ -178,6 +200,9 @@ void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_ahead_after(struct gpu *g); /* what is sent ahead from here on follows what is queued */
 void cb_gpu_meet_ahead(struct gpu *g);  /* what is queued from here on finds what was sent ahead */
 
+/* The lists of the last search are there. */
+void cb_gpu_found_home(struct gpu *g);
+
 /* Operands of an op. Each returns an address on the device: p itself if it is one, else of a copy.
  * NULL stays NULL; after a failure it is NULL too. */
 void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes);
@@ -190,6 +215,12 @@ static inline size_t cb_gpu_stage_room(const struct gpu *g)
     return s ? s->bytes - s->used - s->scratch : 0;
 }
 int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so many bytes does */
+/* 1: the end of this op waits, and empties the stage */
+static inline int cb_gpu_stage_ends(const struct gpu *g)
+{
+    const struct gpu_stage *s = g->stage;
+    return s && (s->next || s->used > s->bytes / 2);
+}
 void cb_gpu_stage_reserve(struct gpu *g,
                           size_t bytes);            /* operands of so many bytes will not move */
 void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space, until the queue is empty */

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "gpu.h"
 #include "gpu_ahead.h"
-#include "gpu_chosen.h"
+#include "gpu_cache.h"
 #include "gpu_stream.h"
 
 static struct gpu *mine(const struct device *d)
@@ -56,11 +56,27 @@ static void memory_copy(struct device *d, void *to, size_t to_stride, const void
         cb_gpu_finish(g);
 }
 
+/* The counts of the rows that kernels have brought */
+static void count_came(struct gpu *g)
+{
+    struct gpu_came *came = &g->came;
+
+    if (!came->due || g->status)
+        return;
+    g->traffic.gathered_rows += came->host[0] - came->had[0];
+    g->traffic.kv_in_bytes += came->host[1] - came->had[1];
+    memcpy(came->had, came->host, sizeof came->had);
+    came->due = 0;
+}
+
 int cb_gpu_check(struct gpu *g)
 {
     int status;
 
-    cb_gpu_finish(g);
+    if (g->came.due)
+        cb_gpu_fetch(g, g->came.host, g->came.on, sizeof g->came.had);
+    cb_gpu_found_home(g); /* waits */
+    count_came(g);
     status = g->status;
     cb_gpu_empty_stage(g);
     g->n_back = 0;
@@ -71,6 +87,7 @@ int cb_gpu_check(struct gpu *g)
     g->status = 0;
     cb_gpu_mirror_drop(g); /* what they hold is not known */
     cb_gpu_chosen_drop(g);
+    cb_gpu_cache_close(g);
     cb_gpu_constants_forget(g);
     cb_gpu_stream_close(g);
     cb_gpu_rows_ahead_close(g);
@@ -92,6 +109,7 @@ static void memory_unwatch(struct device *d, const void *rows)
     struct gpu *g = mine(d);
 
     cb_gpu_chosen_unwatch(g, rows);
+    cb_gpu_cache_leave(g, rows);
     cb_gpu_rows_ahead_forget(g, cb_gpu_area(g, rows));
     cb_gpu_unwatch(g, rows);
 }
@@ -100,6 +118,7 @@ static void memory_wrote(struct device *d, const void *from, size_t bytes)
 {
     struct gpu *g = mine(d);
 
+    cb_gpu_cache_leave(g, from);
     cb_gpu_wrote(g, from, bytes);
     cb_gpu_chosen_wrote(g, from, bytes);
 }

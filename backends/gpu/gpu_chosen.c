@@ -252,6 +252,7 @@ static int turn_over(struct gpu *g, struct gpu_chosen *c, const int32_t *idx, in
         if (c->place2[j] >= 0)
             continue;
         c->place2[j] = c->spare[--n_spare];
+        c->k->brought++;
         if (!err)
             err =
                 cb_gpu_pack_add(g, 0, c->k->rows + row * c->k->row_bytes, keys_at(c, c->place2[j]));
@@ -269,9 +270,8 @@ static int turn_over(struct gpu *g, struct gpu_chosen *c, const int32_t *idx, in
 
 /* ---- what attention asks for ---- */
 
-/* The areas of a run with a list, and where its rows begin in them. 0: it has none. */
-static int areas_of(const struct gpu *g, const struct kv_run *run, struct gpu_area **k,
-                    struct gpu_area **v, int *at)
+int cb_gpu_run_areas(const struct gpu *g, const struct kv_run *run, struct gpu_area **k,
+                     struct gpu_area **v, int *at)
 {
     if (!run->idx || run->kivi || run->given || run->n < 1)
         return 0;
@@ -314,7 +314,8 @@ void cb_gpu_chosen_bring(struct gpu *g, const struct kv_run *run, int n)
         struct gpu_area *k, *v;
         struct gpu_chosen *c;
         int at, had;
-        if (!areas_of(g, &run[i], &k, &v, &at) || !is_missing(&run[i], k, v, at))
+        if (!cb_gpu_run_areas(g, &run[i], &k, &v, &at) || k->cache ||
+            !is_missing(&run[i], k, v, at))
             continue;
         if (k->chosen && k->chosen->turn == g->chosen->turn) /* another query head's list */
             continue;
@@ -341,7 +342,7 @@ struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
     struct gpu_area *k, *v;
     int at;
 
-    if (!g->chosen || !areas_of(g, run, &k, &v, &at))
+    if (!g->chosen || !cb_gpu_run_areas(g, run, &k, &v, &at))
         return none;
     c = k->chosen;
     if (!c || c->v != v || c->n != run->n || c->lacks)
@@ -350,7 +351,9 @@ struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run)
         if (c->row[j] != at + run->idx[j])
             return none;
     cb_gpu_pack_place(g);
-    return (struct gpu_places){ c->place, keys_at(c, 0), values_at(c, 0), c->on };
+    return (struct gpu_places){
+        .at = c->place, .k = keys_at(c, 0), .v = values_at(c, 0), .piece = c->on
+    };
 }
 
 /* ---- what is stored ---- */

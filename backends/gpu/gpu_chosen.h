@@ -8,16 +8,21 @@
 
 /* Where the entries of a list lie */
 struct gpu_places {
-    const int32_t *at;    /* [n] NULL: not here */
+    const int32_t *at;    /* [n] NULL: not here, or: */
+    const int32_t *on;    /* [n] the same, on the device */
     const uint8_t *k, *v; /* place 0 of the keys, of the values */
     void *piece;          /* of memory, that they lie in */
 };
 
+/* The areas of a run with a list, and where its rows begin in them. 0: it has none. */
+int cb_gpu_run_areas(const struct gpu *g, const struct kv_run *run, struct gpu_area **k,
+                     struct gpu_area **v, int *at);
+
 void cb_gpu_chosen_close(struct gpu *g);
 void cb_gpu_chosen_drop(struct gpu *g); /* nothing is there */
 /* Each run's list replaces what its rows' area had: rows that are not there come in one packed
- * copy, beside what is queued. Runs whose rows are mirrored, or cannot be held, or whose list does
- * not ascend, are left alone. */
+ * copy, beside what is queued. Runs whose rows are mirrored, or are the cache's (gpu_cache.h), or
+ * cannot be held, or whose list does not ascend, are left alone. */
 void cb_gpu_chosen_bring(struct gpu *g, const struct kv_run *run, int n);
 /* Finds a run's entries, if all of them are there. */
 struct gpu_places cb_gpu_chosen_find(struct gpu *g, const struct kv_run *run);

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "gpu.h"
 #include "gpu_ahead.h"
-#include "gpu_chosen.h"
+#include "gpu_cache.h"
 #include "gpu_mirror.h"
 #include "gpu_stream.h"
 
@@ -108,6 +108,7 @@ void cb_gpu_close(struct device *d)
         g->driver->finish(g);
     cb_gpu_stream_close(g);
     cb_gpu_rows_ahead_close(g);
+    cb_gpu_cache_close(g);
     cb_gpu_chosen_close(g);
     cb_gpu_mirror_close(g);
     cb_gpu_constants_close(g);

@@ -86,9 +86,9 @@ static size_t out_bytes(const struct mm *mm, int n_tok)
 
 /* What products of a call multiply by, on the device */
 struct operand {
-    const float *x;     /* [n_tok][n_in]; NULL: it is not there yet */
-    const void *half;   /* the same as halves (as_halves.cl); NULL: not yet */
-    const float *scale; /* [n_tok] of these */
+    const float *x;         /* [n_tok][n_in]; NULL: it is not there yet */
+    const void *half;       /* the same as halves (as_halves.cl); NULL: not yet */
+    const float *scale;     /* [n_tok] of these */
     struct gpu_split split; /* the same as sums of two halves */
 };
 
@@ -122,9 +122,8 @@ static int is_whole(const struct mm *mm, int n_tok)
 
 static float *result_on(struct gpu *g, const struct mm *mm, int n_tok)
 {
-    return is_whole(mm, n_tok)
-               ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
-               : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
+    return is_whole(mm, n_tok) ? cb_gpu_out(g, mm->y, out_bytes(mm, n_tok))
+                               : cb_gpu_inout(g, mm->y, out_bytes(mm, n_tok));
 }
 
 static const float *bias_on(struct gpu *g, const struct mm *mm)

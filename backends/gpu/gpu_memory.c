@@ -188,16 +188,30 @@ void cb_gpu_rewritten(struct gpu *g, const void *p, size_t bytes)
         g->split.x = NULL;
 }
 
+typedef int (*copy_fn)(struct gpu *g, void *to, const void *from, size_t bytes);
+
+/* In one copy, unless the host's memory is pinned in pieces */
+static void copy_pieces(struct gpu *g, copy_fn copy, void *to, const void *from, size_t bytes)
+{
+    int err = 0;
+
+    for (size_t n; bytes && !err; bytes -= n) {
+        n = g->copied_at_once ? g->copied_at_once(g, from, bytes) : bytes;
+        n = g->copied_at_once ? g->copied_at_once(g, to, n) : n;
+        err = copy(g, to, from, n);
+        to = (uint8_t *)to + n;
+        from = (const uint8_t *)from + n;
+    }
+    if (err)
+        cb_gpu_fail(g, "copy", err);
+}
+
 static void copy_now(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int err;
-
     if (g->status || !bytes)
         return;
     cb_gpu_rewritten(g, to, bytes);
-    err = g->driver->copy(g, to, from, bytes);
-    if (err)
-        cb_gpu_fail(g, "copy", err);
+    copy_pieces(g, g->driver->copy, to, from, bytes);
 }
 
 static void enqueue(struct gpu *g, void *to, const void *from, size_t bytes)
@@ -322,16 +336,12 @@ void cb_gpu_fetch_rows(struct gpu *g, void *to, const void *from, size_t bytes)
 
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    int err;
-
     if (g->status || !bytes)
         return;
     settle(g, from, bytes);
     g->traffic.in_bytes += bytes;
     g->ahead = 1;
-    err = g->driver->copy_ahead(g, to, from, bytes);
-    if (err)
-        cb_gpu_fail(g, "copy", err);
+    copy_pieces(g, g->driver->copy_ahead, to, from, bytes);
 }
 
 void cb_gpu_ahead_after(struct gpu *g)
@@ -339,6 +349,7 @@ void cb_gpu_ahead_after(struct gpu *g)
     store_new_rows(g);
     const int err = g->status ? 0 : g->driver->ahead_after(g);
 
+    g->ahead = 1; /* that queue has a command, also if nothing is sent */
     if (err)
         cb_gpu_fail(g, "copy", err);
 }
@@ -384,6 +395,24 @@ static void finish(struct gpu *g, struct par *par)
 void cb_gpu_finish(struct gpu *g)
 {
     finish(g, NULL);
+}
+
+void cb_gpu_found_home(struct gpu *g)
+{
+    const struct gpu_found f = g->found;
+    const size_t step = (size_t)f.n + 1, bytes = (size_t)f.n_list * step * sizeof *f.to;
+    int32_t *list = f.to ? cb_calloc(bytes, 1) : NULL;
+
+    g->found.to = NULL;
+    if (list)
+        cb_gpu_fetch(g, list, f.on, bytes);
+    else if (f.to)
+        cb_gpu_fail_memory(g, "search");
+    cb_gpu_finish(g);
+    for (int h = 0; list && h < f.n_list; h++)
+        memcpy(f.to + (ptrdiff_t)h * f.stride, list + (size_t)h * step + 1,
+               (size_t)f.n * sizeof *list);
+    free(list);
 }
 
 /* ---- operands ---- */
@@ -585,6 +614,7 @@ void *cb_gpu_inout(struct gpu *g, void *p, size_t bytes)
 void cb_gpu_empty_stage(struct gpu *g)
 {
     g->split.x = NULL; /* what is known lies there */
+    g->found.to = NULL;
     if (!g->stage)
         return;
     free_stage(g, g->stage->next);
@@ -603,7 +633,9 @@ void cb_gpu_done(struct gpu *g)
             cb_gpu_fetch(g, (char *)b->to + (size_t)r * b->to_stride,
                          b->from + (size_t)r * b->from_stride, b->bytes);
     }
-    if (n || g->owes || (g->stage && (g->stage->next || g->stage->used > g->stage->bytes / 2))) {
+    if (n || g->owes || cb_gpu_stage_ends(g)) {
+        if (g->found.to && !g->found.used)
+            cb_gpu_found_home(g);
         finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
         cb_gpu_empty_stage(g);
     }

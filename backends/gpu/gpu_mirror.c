@@ -255,6 +255,11 @@ struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p)
     return i < m->n_area && m->area[i]->rows <= (const uint8_t *)p ? m->area[i] : NULL;
 }
 
+int cb_gpu_areas(const struct gpu *g)
+{
+    return g->mirror->n_area;
+}
+
 static void free_area(struct gpu_area *a)
 {
     free(a->page);

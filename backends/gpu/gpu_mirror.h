@@ -6,6 +6,7 @@
 #include "gpu.h"
 
 enum { GPU_PAGE = 16 << 10 }; /* bytes; a page holds a power of two of whole rows */
+enum { GPU_MOST_MAP = 48 };
 
 /* When pages were read last: in which feed, op and layer */
 struct gpu_read {
@@ -19,16 +20,25 @@ struct gpu_again {
     struct gpu_read last;
 };
 
+/* Pieces of the host's memory, one after the other, that kernels may read; where they end in it */
+struct gpu_map {
+    int n, failed; /* 1: no more of it can be had */
+    size_t end[GPU_MOST_MAP];
+};
+
 /* Rows of the host that may be mirrored. */
 struct gpu_area {
     const uint8_t *rows;
     size_t row_bytes, n_row;
     int shift; /* 1 << shift rows a page */
     int n_page;
-    struct gpu_page **page;    /* [n_page] NULL: not on the device */
-    uint64_t *at;              /* [n_page] where they lie there; 0: nowhere */
+    struct gpu_page **page; /* [n_page] NULL: not on the device */
+    uint64_t *at;           /* [n_page] where they lie there; 0: nowhere */
     struct gpu_again again;
     struct gpu_chosen *chosen; /* gpu_chosen.h */
+    uint64_t brought;          /* rows that lists have brought to it, as keys */
+    struct gpu_cache *cache;   /* gpu_cache.h */
+    struct gpu_map map;        /* gpu_map.h */
     uint64_t stored;           /* g->emptied when the device last stored rows here */
 };
 
@@ -44,6 +54,7 @@ uint64_t cb_gpu_mirror_bytes(const struct gpu *g); /* of pages */
 int cb_gpu_watch(struct gpu *g, const void *rows, size_t row_bytes, size_t n_row);
 void cb_gpu_unwatch(struct gpu *g, const void *rows);
 void cb_gpu_wrote(struct gpu *g, const void *from, size_t bytes);
+int cb_gpu_areas(const struct gpu *g); /* their number */
 /* The area that holds p, or NULL */
 struct gpu_area *cb_gpu_area(const struct gpu *g, const void *p);
 

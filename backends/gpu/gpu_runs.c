@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/ints.h"
 #include "device/kivi.h"
-#include "gpu_chosen.h"
+#include "gpu_cache.h"
 
 /* As struct rows and struct run in attention.cl */
 struct gpu_rows {
@@ -81,7 +81,9 @@ static void need(struct gpu_kind *plain, struct gpu_kind *quant, const struct kv
     }
 }
 
-static void needs(struct gpu_kind k[N_KIND], const struct attn *a, const struct kv_run *run)
+/* own: its rows are in places of their own. */
+static void needs(struct gpu_kind k[N_KIND], const struct attn *a, const struct kv_run *run,
+                  int own)
 {
     const struct kv_kivi *q = run->kivi;
     const int from = first_entry(a, run);
@@ -97,9 +99,10 @@ static void needs(struct gpu_kind k[N_KIND], const struct attn *a, const struct 
         k[KIVI_VALUES].bytes = (size_t)(a->hd / cb_kivi_group(q, 1)) *
                                cb_kivi_group_bytes(q->bits_v, cb_kivi_group(q, 1));
     }
-    if (!run->given)
+    if (!run->given && !own)
         need(&k[KEYS], &k[KIVI_KEYS], run, 0, from);
-    need(&k[VALUES], &k[KIVI_VALUES], run, 1, from);
+    if (!own)
+        need(&k[VALUES], &k[KIVI_VALUES], run, 1, from);
 }
 
 /* ---- copies ---- */
@@ -171,8 +174,10 @@ static uint64_t list_on(struct gpu *g, struct gpu_runs *r, const int32_t *list, 
     return r->list_on;
 }
 
-/* `list` says which of its rows a run has; NULL: they lie in order. */
-static void describe(struct gpu *g, struct gpu_runs *r, int h, const int32_t *list)
+/* `list` says which of its rows a run has; NULL: they lie in order, or as on_device
+ * says. */
+static void describe(struct gpu *g, struct gpu_runs *r, int h, const int32_t *list,
+                     const int32_t *on_device)
 {
     const struct kv_run *run = &r->a->run[h];
     const struct kv_kivi *q = run->kivi;
@@ -181,7 +186,7 @@ static void describe(struct gpu *g, struct gpu_runs *r, int h, const int32_t *li
     *on = (struct gpu_run){ .n = run->n,
                             .given = run->given,
                             .first = list == run->idx ? run->first : 0 };
-    on->idx = list_on(g, r, list, run->n);
+    on->idx = on_device ? (uintptr_t)on_device : list_on(g, r, list, run->n);
     if (!q)
         return;
     on->n_k = q->bits_k ? q->n_k : 0;
@@ -216,23 +221,23 @@ static int packed(struct gpu *g, struct gpu_kind *k, const struct kv_run *run)
 static void open_head(struct gpu *g, struct gpu_runs *r, int h)
 {
     const struct kv_run *run = &r->a->run[h];
-    const struct gpu_places own = cb_gpu_chosen_find(g, run);
-    const int32_t *list = own.at ? own.at : run->idx;
+    const struct gpu_places cached = cb_gpu_cache_find(g, run);
+    const struct gpu_places own = cached.k ? cached : cb_gpu_chosen_find(g, run);
+    const int32_t *list = own.k ? own.at : run->idx;
     struct gpu_kind *k = kind_of(r, h, 0);
 
     if (run->n > 0)
-        needs(k, r->a, run);
-    for (int v = KEYS; own.at && v <= VALUES; v++) {
-        k[v].lo = k[v].hi = 0; /* nothing is left to find */
+        needs(k, r->a, run, own.k != NULL);
+    for (int v = KEYS; own.k && v <= VALUES; v++) {
         k[v].base = (uintptr_t)(v ? own.v : own.k);
         r->own[r->n_own] = own.piece;
     }
-    r->n_own += own.at != NULL;
+    r->n_own += own.k != NULL;
     for (int i = 0; i < N_KIND; i++)
         place(g, &k[i]);
-    if (!own.at && run->idx && !run->kivi && packed(g, k, run))
+    if (!own.k && run->idx && !run->kivi && packed(g, k, run))
         list = NULL;
-    describe(g, r, h, list);
+    describe(g, r, h, list, own.on);
     for (int i = 0; i < N_KIND; i++)
         k[i].page = k[i].area ? k[i].area->at + k[i].page0 : NULL;
 }
@@ -264,6 +269,10 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
     }
     if (a->n_kv)
         cb_gpu_mirror_turn(g, cb_gpu_area(g, a->run->v));
+    if (a->n_tok == 1)
+        cb_gpu_cache_bring(g, a->run, a->n_kv);
+    if (g->found.to && !g->found.used)
+        cb_gpu_found_home(g);
     if (a->n_tok == 1)
         cb_gpu_chosen_bring(g, a->run, a->n_kv);
     for (int h = 0; h < a->n_kv; h++)
@@ -304,8 +313,8 @@ static int find_pages(struct gpu *g, struct gpu_runs *r, int i, enum gpu_need ne
         if (!k->page || at < k->known)
             continue;
         any = 1;
-        r->missing |= !cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi,
-                                          need_of(r, j, need));
+        r->missing |=
+            !cb_gpu_mirror_page(g, k->area, k->page0 + at, k->at + k->hi, need_of(r, j, need));
     }
     return any;
 }

@@ -157,11 +157,12 @@ static int describe(struct gpu *g, struct search *x)
     return 1;
 }
 
-/* Memory on the device, of which there is enough; `bytes` counts where g is NULL. */
+/* Memory on the device until the op ends, of which there is enough; `bytes` counts where g is NULL.
+ */
 static void *room(struct gpu *g, size_t *bytes, size_t n, size_t size)
 {
     *bytes += cb_gpu_aligned(n * size);
-    return g ? cb_gpu_room_for(g, n * size) : NULL;
+    return g ? cb_gpu_scratch(g, n * size) : NULL;
 }
 
 static size_t work_space(struct gpu *g, struct search *x)
@@ -179,8 +180,9 @@ static size_t work_space(struct gpu *g, struct search *x)
     x->count = room(g, &bytes, kv * SKETCH_BUCKETS, sizeof(uint32_t));
     x->part = room(g, &bytes, kv * piece * 2, sizeof(int32_t));
     x->end = room(g, &bytes, kv * 2, sizeof(int32_t));
-    x->found = room(g, &bytes, kv * (size_t)(s->k + 1), sizeof(int32_t));
-    return bytes;
+    if (g) /* may stay longer */
+        x->found = cb_gpu_room_for(g, kv * (size_t)(s->k + 1) * sizeof(int32_t));
+    return bytes + cb_gpu_aligned(kv * (size_t)(s->k + 1) * sizeof(int32_t));
 }
 
 /* Brings the sketches that the mirror has not. 0: there is no room for all of them. */
@@ -247,6 +249,18 @@ static void give(const struct search *x)
     }
 }
 
+/* The lists stay on the device, and what reads them there does not wait. */
+static void leave(struct gpu *g, const struct search *x)
+{
+    const struct sketch_topk *s = x->s;
+
+    for (int h = 0; h < s->n_kv; h++)
+        s->n[h] = s->k; /* there are more candidates */
+    g->found = (struct gpu_found){
+        .to = s->idx, .on = x->found, .n_list = s->n_kv, .n = s->k, .stride = s->idx_stride
+    };
+}
+
 /* 1: done; 0: the CPU has to do it */
 static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
 {
@@ -256,6 +270,7 @@ static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
     const size_t q_bytes = (size_t)s->n_head * (size_t)s->hd * sizeof(float);
     const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(sizeof x->of) +
                          cb_gpu_aligned(n_page * sizeof *x->page) + cb_gpu_aligned(q_bytes);
+    int later;
 
     if (!cb_gpu_stage_fits(g, bytes))
         return 0;
@@ -273,10 +288,15 @@ static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
     x->q = cb_gpu_in(g, s->q, q_bytes);
     work_space(g, x);
     launch(g, p, x);
-    cb_gpu_back(g, x->result, results, x->found, results, results, 1);
+    later = s->later && s->k < s->hi - s->lo && !cb_gpu_stage_ends(g) && !g->status;
+    if (!later)
+        cb_gpu_back(g, x->result, results, x->found, results, results, 1);
     cb_gpu_done(g);
-    if (!g->status) {
+    if (later)
+        leave(g, x);
+    else if (!g->status)
         give(x);
+    if (!g->status) {
         g->traffic.hit_sketches += (uint64_t)s->n_kv * (uint64_t)s->n_block;
     }
     return 1;
@@ -289,6 +309,9 @@ void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
     struct gpu_program *p;
     int done = 0;
 
+    if (g->found.to && !g->found.used) /* another session's */
+        cb_gpu_found_home(g);
+    g->found.to = NULL;
     for (int h = 0; h < s->n_kv; h++)
         s->n[h] = 0;
     if (g->status || s->k < 1)

@@ -7,7 +7,7 @@
 
 #include "base/linux_flags.h"
 #include "gpu.h"
-#include "gpu_chosen.h"
+#include "gpu_cache.h"
 #include "gpu_split.h"
 
 enum { MUCH = 32 << 10 }; /* bytes of rows */
@@ -60,8 +60,8 @@ void cb_gpu_rmsnorm(struct device *d, const float *x, const float *w, float eps,
             splits(g, n, w, 0);
     if (split && y_stride == n)
         cb_gpu_split_beside(g, to, n, n_tok, &beside);
-    const struct gpu_arg arg[] = { GPU_P(from), GPU_P(w),        GPU_F(eps),
-                                   GPU_I(n),    GPU_I(x_stride), GPU_P(to),
+    const struct gpu_arg arg[] = { GPU_P(from),     GPU_P(w),         GPU_F(eps),
+                                   GPU_I(n),        GPU_I(x_stride),  GPU_P(to),
                                    GPU_I(y_stride), GPU_P(beside.to), GPU_P(beside.scale) };
     if (split)
         cb_gpu_run(g, vector_program(g), "rmsnorm_split", groups, NORM_ITEMS, arg, 9, NULL);
@@ -259,9 +259,11 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
         if (at % row == 0 && a->row_bytes == row) {
             cb_gpu_mirror_stored(g, a, on, (int)(at / row), n, n > 1 ? GPU_MUST : GPU_MAY);
             cb_gpu_chosen_stored(g, a, on, (int)(at / row), n);
+            cb_gpu_cache_stored(g, a, on, (int)(at / row), n);
         } else {
             cb_gpu_wrote(g, rows, bytes);
             cb_gpu_chosen_wrote(g, rows, bytes);
+            cb_gpu_cache_leave(g, rows);
         }
         a->stored = g->emptied;
         cb_gpu_fetch_rows(g, rows, on, bytes);

@@ -8,7 +8,7 @@ gpu_parts = \
 	backends/gpu/kernels/attend_few_q8.cl \
 	backends/gpu/kernels/codes.cl \
 	backends/gpu/kernels/few_codes.cl \
-	backends/gpu/kernels/prompt.cl \
+	backends/gpu/kernels/cache.cl backends/gpu/kernels/prompt.cl \
 	backends/gpu/kernels/prompt_rows.cl
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
@@ -30,12 +30,15 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_ahead.c backends/gpu/gpu_ahead.h \
 	backends/gpu/gpu_attention.c \
 	backends/gpu/gpu_boundary.c \
+	backends/gpu/gpu_cache.c backends/gpu/gpu_cache.h \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \
 	backends/gpu/gpu_constants.c \
 	backends/gpu/gpu_device.c \
 	backends/gpu/gpu_gemm.c backends/gpu/gpu_gemm.h \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
+	backends/gpu/gpu_lookup.c backends/gpu/gpu_lookup.h \
+	backends/gpu/gpu_map.c backends/gpu/gpu_map.h \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
 	backends/gpu/gpu_new_rows.c \
 	backends/gpu/gpu_pack.c backends/gpu/gpu_pack.h \

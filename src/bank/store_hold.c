@@ -195,7 +195,7 @@ static void put_head(const struct store_hold *x, struct store *s, int kv)
     const size_t at = (size_t)kv * (size_t)x->cap_slot;
 
     for (int v = 0; v < cb_store_sides(s) && h->rows < s->rows[kv]; v++)
-        cb_pages_give_back(cb_store_row(s, kv, v, h->rows), cb_store_row(s, kv, v, s->rows[kv]));
+        cb_store_give_back(s, cb_store_row(s, kv, v, h->rows), cb_store_row(s, kv, v, s->rows[kv]));
     s->n[kv] = h->n;
     s->rows[kv] = h->rows;
     s->hole[kv] = h->hole;

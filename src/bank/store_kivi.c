@@ -285,7 +285,7 @@ void cb_kivi_give_back(const struct store *s, int kv, int v, int lo, int had, in
     uint8_t *first = cb_store_row(s, kv, v, lo), *from = cb_store_row(s, kv, v, had);
 
     from -= (uintptr_t)from % cb_pages_up(1);
-    cb_pages_give_back(from > first ? from : first, cb_store_row(s, kv, v, end));
+    cb_store_give_back(s, from > first ? from : first, cb_store_row(s, kv, v, end));
 }
 
 /* The first slot that is not quantised yet, or stays so */

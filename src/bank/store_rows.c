@@ -89,7 +89,7 @@ static void move_row(struct store *s, int kv, int from, int to)
 static void shrink(struct store *s, int kv, int n_row)
 {
     for (int v = 0; v < cb_store_sides(s); v++)
-        cb_pages_give_back(cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
+        cb_store_give_back(s, cb_store_row(s, kv, v, n_row), cb_store_row(s, kv, v, s->rows[kv]));
     s->rows[kv] = n_row;
     assert(s->prepacked <= n_row);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "device/device.h"
+#include "pages.h"
 
 enum { CB_STORE_MIX = 128 }; /* heads with fewer slots stay in order: moving rows is cheap there */
 
@@ -89,6 +90,15 @@ static inline void cb_store_wrote(const struct store *s, const void *from, size_
 {
     if (s->mirror)
         s->mirror->ops->memory->wrote(s->mirror, from, bytes);
+}
+
+/* Frees the memory of the whole pages of rows from..to, which a device then has no copy of either.
+ */
+static inline void cb_store_give_back(const struct store *s, uint8_t *from, uint8_t *to)
+{
+    if (from < to)
+        cb_store_wrote(s, from, (size_t)(to - from));
+    cb_pages_give_back(from, to);
 }
 
 /* Index of a slot in lists [n_kv][cap] */

@@ -203,6 +203,7 @@ struct sketch_topk {
     int32_t *idx; /* [n_kv][idx_stride] chosen slots, ascending */
     int idx_stride;
     int *n;     /* [n_kv] how many */
+    int later;  /* 1, without miss: idx may be written until cb_device_wait() */
     void *work; /* cb_sketch_work() bytes for SKETCH_MAX_ITEMS, 64-byte aligned */
 };
 

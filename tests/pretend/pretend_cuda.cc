@@ -175,6 +175,10 @@ const std::vector<kernel> kernels = {
     ONE("select", select_, head_lse),
     ONE("select", select_, best_head),
     ONE("select", select_, nearest),
+    ONE("select", select_, find_places),
+    ONE("select", select_, bring_rows),
+    ONE("select", select_, clear_places),
+    ONE("select", select_, forget_places),
     ONE("search", search, sketch_strips),
     ONE("search", search, sketch_scan),
     ONE("search", search, sketch_weigh),
@@ -663,6 +667,14 @@ CALL cuMemHostUnregister(void *p)
         fault = LAUNCH_FAILED;
     }
     return fault;
+}
+
+CALL cuMemHostGetDevicePointer_v2(address *p, void *host, unsigned)
+{
+    const int err = status_of("cuMemHostGetDevicePointer_v2");
+
+    *p = reinterpret_cast<address>(host);
+    return err ? err : within(pinned, *p) ? OK : INVALID_VALUE;
 }
 
 CALL pretend_cuda_registered() /* pages */

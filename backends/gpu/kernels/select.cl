@@ -73,3 +73,7 @@ KERNEL void nearest(GLOBAL const float *x, GLOBAL const float *y, int m, int hd,
         dot_[GROUP(0)] = most;
     }
 }
+
+#ifdef HAS_MMA
+#include "cache.cl"
+#endif

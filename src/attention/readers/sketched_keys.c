@@ -130,8 +130,9 @@ static struct sketch_topk call_of(const struct attention *a, int l, const float 
 
 static int choose(struct attention *a, int l, const float *q, const struct slot_range *r)
 {
-    const struct sketch_topk s = call_of(a, l, q, r, r->k, a->plan[l].sketch.miss);
+    struct sketch_topk s = call_of(a, l, q, r, r->k, a->plan[l].sketch.miss);
 
+    s.later = !r->from && s.miss <= 0;
     a->dev->ops->sketch_topk(a->dev, &s);
     for (int h = 0; h < s.n_kv && r->from; h++)
         for (int i = 0; i < s.n[h]; i++)
