@@ -86,11 +86,28 @@ static const char *name_at(const void *ctx, int i)
     return b ? b->name : NULL;
 }
 
+/* 1: a device that some programs have, and this one has not */
+static int is_left_out(const char *name)
+{
+    static const char *const some[] = { "cuda", "opencl" };
+    const size_t n = strcspn(name, ":");
+    int is = 0;
+
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        is |= strlen(some[i]) == n && !strncmp(some[i], name, n);
+    for (int i = 0; cb_backend_at(i); i++)
+        is &= strlen(cb_backend_at(i)->name) != n || strncmp(cb_backend_at(i)->name, name, n) != 0;
+    return is;
+}
+
 static int unknown(const char *name)
 {
     char list[128];
 
     cb_name_list(list, sizeof list, name_at, NULL);
+    if (is_left_out(name))
+        return cb_fail(CB_EARG, "device %s: this program was built without it; there are %s", name,
+                       list);
     return cb_fail(CB_EARG, "device %s: unknown; there are %s", name, list);
 }
 
