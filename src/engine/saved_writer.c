@@ -24,8 +24,8 @@ struct writing {
     const struct saved_how *how;
     struct bank_writer *w;
     int32_t *counts;            /* of s, without the checkpoints that were lost */
-    int n_checkpoint, any_lost; /* in the file; 1: the file of some has them damaged */
-    void *read;                 /* room for a checkpoint; NULL: all were in memory so far */
+    int n_checkpoint, any_lost; /* written; 1: some were left out */
+    void *read;                 /* room for one; NULL: all were in memory so far */
 };
 
 static int add_counts(struct writing *x)
@@ -54,8 +54,7 @@ static int add_rest(const struct writing *x, const struct area *a)
     return cb_bank_writer_add(x->w, &rest);
 }
 
-/* The new file does without a checkpoint that its own file has damaged: without one, a cut computes
- * more. */
+/* A checkpoint whose own file has it damaged: without it, a cut computes more tokens. */
 static void leave_out(struct writing *x)
 {
     const struct states *states = &x->s->bank.states;
@@ -172,8 +171,8 @@ static int write_all(const struct cb_session *s, const char *path, const struct 
 
     if (!err)
         err = add_all(s, how, head, w);
-    if (cb_session_check_files(s) ||
-        cb_saved_head_check(s)) /* also the cause of a write that failed */
+    /* also the cause of a write that failed */
+    if (cb_session_check_files(s) || cb_saved_head_check(s))
         err = CB_EIO;
     if (!err)
         return cb_bank_writer_finish(w, format_of(s, how, head), text, strlen(text));
