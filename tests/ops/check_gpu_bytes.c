@@ -119,7 +119,7 @@ static const struct {
     int dense_fit;
 } sets[] = {
     { 2 << 20, 0, FRESH, 0 }, /* no room for a mirror */
-    { 3 << 20, 0, FRESH, 1 }, /* for three layers */
+    { 11 << 18, 0, FRESH, 1 }, /* for three layers */
     { 0, 0, NONE, 1 },
     { 0, 1, ALL, 1 },
 };
