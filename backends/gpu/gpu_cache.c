@@ -20,8 +20,6 @@ enum {
     LEAST = 64 << 10, /* bytes of a head's keys: fewer are not worth their pages */
     PART = 4,         /* of its rows that lists have brought: then it is worth them */
     SPARE = 64,       /* places beyond a list */
-    GROUPS = 64,      /* of a head, that bring its rows */
-    ITEMS = 256,      /* of a group, in cache.cl */
 };
 
 struct gpu_caches {

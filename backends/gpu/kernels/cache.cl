@@ -6,7 +6,7 @@
 #define CACHE_ITEMS 256
 #define AGES 64 /* in lists; older ones are alike */
 
-/* As struct lookup in gpu_cache.c, of one KV head. Rows are counted from the host's first one. */
+/* As struct lookup in gpu_lookup.c, of one KV head. Rows are counted from the host's first one. */
 struct lookup {
     ulong list; /* int[n] rows, ascending, counted from row `first` */
     ulong found; /* int[n_found] more of them before list[found_at], which the host has not seen */
