@@ -36,29 +36,38 @@ struct team {
     _Atomic uint32_t quit;
 };
 
-/* Waits until a region opens or the team ends. */
-static void idle(struct team *t)
+/* Waits until a region opens after the one that the thread has served, or the team ends, and
+ * returns its turn. A region whose body has ended may still be open: a thread that served it again
+ * would only take the core from the thread that closes it. */
+static uint32_t idle(struct team *t, uint32_t served)
 {
-    uint32_t seen;
+    uint32_t turn;
 
     for (int i = 0; i < SPIN; i++) {
-        if (atomic_load(&t->turn) % 2 || atomic_load(&t->quit))
-            return;
+        turn = atomic_load(&t->turn);
+        if ((turn % 2 && turn != served) || atomic_load(&t->quit))
+            return turn;
         cpu_relax();
     }
     atomic_fetch_add(&t->sleepers, 1);
-    while (!((seen = atomic_load(&t->turn)) % 2) && !atomic_load(&t->quit))
-        futex_wait(&t->turn, seen, 0);
+    for (;;) {
+        turn = atomic_load(&t->turn);
+        if ((turn % 2 && turn != served) || atomic_load(&t->quit))
+            break;
+        futex_wait(&t->turn, turn, 0);
+    }
     atomic_fetch_sub(&t->sleepers, 1);
+    return turn;
 }
 
 static void *live(void *arg)
 {
     struct member *m = arg;
     struct team *t = m->team;
+    uint32_t served = 0;
 
     for (;;) {
-        idle(t);
+        served = idle(t, served);
         if (atomic_load(&t->quit))
             return NULL;
         t->serve(t->arg, m->number);
