@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* idle_cuda.c - a CUDA driver whose device does nothing: copies and kernels are only counted, so
  * what a prompt or a token takes on it is the host's own time, which perf can attribute. Results
- * are small random numbers, and a search finds random slots, so policies choose something. Of the
- * numbers, and of the slots, IDLE_CUDA_KEEP percent (90) are those of the last token.
+ * are small random numbers, and a search finds random slots, so policies choose something.
+ * IDLE_CUDA_KEEP percent (90) of the numbers and slots are those of the last token.
  *
  *   make bench/idle/libcuda.so.1
  *   LD_LIBRARY_PATH=bench/idle perf record -g ./ctxbank bench -m MODEL -p 4096 -n 0 --device cuda:0

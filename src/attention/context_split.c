@@ -352,8 +352,8 @@ static int end_of(const struct context_split *x, const struct chunk *c)
     return (c->pos ? c->pos[c->n - 1] : c->pos0 + c->n - 1) - x->from + 1;
 }
 
-/* Of a prompt whose parts are joined: does this rank read its new rows for chunk c? Where queries
- * go round, the rank does whose queries they are. */
+/* Does this rank read the new rows of a prompt whose parts are joined, for chunk c? Where queries
+ * go round, the rank that owns the queries does. */
 static int reads_new(const struct attention *a, const struct chunk *c)
 {
     const int from = cb_context_split_goes_round(a, c->l)

@@ -69,7 +69,7 @@ float *cb_context_split_out(const struct attention *a, int r, float *own);
 /* How many of the newest slots of the layer this rank does not read for chunk c; *causal becomes 0
  * where all queries read all others. */
 int cb_context_split_unread(const struct attention *a, const struct chunk *c, int *causal);
-/* Of a chunk's queries, from *first on those that this rank attends with; their count. All of them
+/* The count of the chunk's queries that this rank attends with, from *first on. It is all of them
  * where ranks join what they read, or where the tokens are dealt out already */
 int cb_context_split_queries(const struct attention *a, const struct chunk *c, int *first);
 /* The call's out, and lse if it has one, of this rank's queries -> of all ranks' */

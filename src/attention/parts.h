@@ -35,8 +35,8 @@ struct parts {
     struct part *part;  /* [cap] */
     struct kv_run *run; /* [cap][n_run] */
     float *lse;         /* [chunk][n_head] */
-    /* Of a part that joins: [chunk][n_head * hd], [chunk][n_head], and [n_head] 1 = the head skips
-     * the part. NULL: none joins */
+    /* A part that joins has its own results, [chunk][n_head * hd] and [chunk][n_head], and
+     * [n_head] 1 = the head skips the part. NULL: no part joins */
     float *out2, *lse2;
     int *skips;
 };
@@ -71,8 +71,8 @@ int cb_parts_add_lists(struct attention *a, const struct chunk *c, const struct 
  * to be left, [n_head][n_ctx], or NULL */
 int cb_parts_whole(struct attention *a, const struct chunk *c, float *logit);
 
-/* Of the only part of a prompt's chunk this rank keeps its share of the queries, where ranks deal
- * them out (context_split.h). */
+/* Where ranks deal out the queries of a prompt (context_split.h), this rank keeps its share of the
+ * chunk's only part. */
 void cb_parts_deal(struct attention *a, const struct chunk *c);
 
 static inline int cb_parts_n(const struct attention *a)

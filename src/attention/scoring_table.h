@@ -14,7 +14,7 @@ int cb_scoring_is(const struct attention *a, int l);
 int cb_scoring_shares(const struct attention *a, int l);
 /* Does a score depend on the parts that all queries of a chunk read, here or in a follower? */
 int cb_scoring_reads_parts(const struct attention *a, int l);
-/* Of a prompt that is dealt out, before cb_scoring_prompt(): what the other ranks have */
+/* Fetches what the other ranks have of a prompt that is dealt out, before cb_scoring_prompt() */
 int cb_scoring_share(struct attention *a, int l);
 /* Does layer l's scoring read stored rows when a prompt has gone through the layer? */
 int cb_scoring_reads(const struct attention *a, int l);

@@ -15,9 +15,9 @@ struct pair_work {
 };
 
 /* Merges the slots that are not merged yet, up to slot `to`. The shared direction lies between both
- * at t: 0 is the earlier layer's, 1 the later's. Of all merged slots, `retain` in each KV head keep
- * their rows, of keys and of values apart; of the new ones those with the largest angles, the
- * earlier slot of equal ones. */
+ * at t: 0 is the earlier layer's, 1 the later's. In each KV head `retain` of all merged slots keep
+ * their rows, of keys and of values apart: the new slots with the largest angles, and the earlier
+ * slot of equal ones. */
 void cb_store_pair_merge(struct store *earlier, struct device *d, int to, double t, int retain,
                          struct pair_work *w);
 

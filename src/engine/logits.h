@@ -17,8 +17,8 @@ int cb_logits_check(const struct cb_session *s, const float *x, size_t n);
 int cb_logits_all(struct cb_session *s, int n, const struct cb_prefill *how);
 int cb_logits_states(struct cb_session *s, int n, const struct cb_prefill *how);
 
-/* Of a prompt that was dealt out to ranks: the rows that this one has not computed, or the last
- * one, where the caller asks for no more */
+/* Fetches the rows of a dealt-out prompt that other ranks have computed, or the last row alone
+ * where the caller asks for no more */
 int cb_logits_fetch(struct cb_session *s, const struct cb_prefill *how);
 /* After a feed: the logits that follow its last row, or what the caller asks for of all rows */
 int cb_logits_give(struct cb_session *s, const float *last, const struct cb_prefill *how);

@@ -27,8 +27,8 @@ static size_t state_bytes(const struct mtp_drafter *x)
     return (size_t)x->n * (size_t)x->of->model->hp.n_embd * sizeof *x->state;
 }
 
-/* Of the areas of the head's session, rows and what stands beside them: its tokens are the
- * session's, and its logits are nobody's. */
+/* The file has the rows of the head's session and what stands beside them. Its tokens are those of
+ * the model's session, and nobody reads its logits. */
 static int is_kept(const struct area *a)
 {
     return a->kind < AREA_STORE_KINDS || cb_area_is_readers(a->kind);

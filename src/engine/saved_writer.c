@@ -39,7 +39,7 @@ static int add_counts(struct writing *x)
         x->w, &(struct area){ AREA_COUNTS, 0, 0, 0, x->counts, n * sizeof *x->counts });
 }
 
-/* Of an area, only what the file that is continued lacks */
+/* Adds the part of an area that the continued file lacks */
 static int add_rest(const struct writing *x, const struct area *a)
 {
     const struct saved_how *how = x->how;

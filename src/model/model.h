@@ -305,9 +305,9 @@ struct altup {
     float *predict, *correct; /* [n][n][n], [n][n] */
     float *scale;             /* [n_embd] of the active stream, as struct layer_input reads it */
     struct weight low, high;  /* [rank][n_embd], [n_embd][rank] */
-    /* Of the first layer, and of the last one; raw NULL elsewhere: [n-1] [n_embd][n_embd] what
-     * makes the other streams of the first one, and what they become before all are averaged. Each
-     * result is scaled to the length of the first stream. */
+    /* [n-1] [n_embd][n_embd]: spread makes the other streams from the first one, merge maps them
+     * before all are averaged. Only the first layer has the one and only the last layer has the
+     * other; raw is NULL elsewhere. Each result is scaled to the length of the first stream. */
     struct weight spread[MOST_STREAMS], merge[MOST_STREAMS];
 };
 
@@ -472,7 +472,7 @@ struct unused {
 
 struct mtp_head;
 
-/* Of a model's layers, those of a rank (layer_share.h) */
+/* The layers of a model that one rank has (layer_share.h) */
 struct layer_share {
     int first, n_all;           /* the first one, among all; n_all 0: the rank has all layers */
     int policy_first, n_policy; /* the same of those that policies act on */

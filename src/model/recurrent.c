@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* recurrent.c - layers that mix tokens without keys: their shapes in metadata, and their tensors.
- * Of a delta net whose file has rows by key head, a copy with all rows of a kind together is made.
+ * The file of a delta net may have its rows by key head: a copy has all rows of a kind together.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -20,14 +20,14 @@ struct shape {
     int n_model_layer;
     uint64_t model;         /* the model's fingerprint; 0 = none */
     const char *preset_dir; /* folder of the models' presets; NULL = none */
-    /* Of a model that was trained for PoD: [n_kv][n_layer] the first layer of each layer's block,
-     * and the near tokens; NULL: it was not */
+    /* [n_kv][n_layer]: a model trained for PoD names the first layer of each layer's block,
+     * and how many tokens are near; NULL: it was not trained for it */
     const int *trained_blocks;
     int trained_sinks, trained_recent;
     int selects; /* 1: layers have trained selectors, which name what queries read */
     int guest;   /* 1: options come from a stranger, who may name files of preset_dir alone */
-    /* Of a rank that has some of the layers: the plan is made of all, then these become all. n 0:
-     * it has all of them */
+    /* A rank that has some of the layers plans for all, then keeps its own. n 0: it has all layers
+     */
     struct own_layers {
         int first, n;
         const int *at;

@@ -72,8 +72,8 @@ int cb_completion_convert(struct completion *t, const json_t *request,
  * begins with id_prefix; NULL: it has none. */
 void cb_api_answer(struct exchange *x, const struct dialect *d, const char *id_prefix,
                    int (*read_request)(struct completion *t, const json_t *request));
-/* Of the OpenAI forms: usage, timings and memory into an answer, the end of a stream, after a last
- * chunk without choices or NULL, and an error in it */
+/* The OpenAI forms share these: usage, timings and memory into an answer; the end of a stream,
+ * after a last chunk without choices or NULL; an error in a stream */
 void cb_add_numbers(const struct completion *t, json_t **answer);
 void cb_stream_end(const struct completion *t, json_t *last, struct buf *out);
 void cb_stream_error(struct completion *t, const char *message, struct buf *out);

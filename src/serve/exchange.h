@@ -105,7 +105,7 @@ int cb_model_status(int status);
 
 int cb_exchange_hold(struct exchange *x, size_t bytes);
 void cb_exchange_give_back(struct exchange *x, size_t bytes);
-/* Of what the request was read with, only `bytes` are still there. */
+/* The buffers that the request was read into have shrunk to `bytes`. */
 void cb_exchange_was_read(struct exchange *x, size_t bytes);
 
 /* An event of a stream; owns j. name: NULL = none. */

@@ -362,7 +362,8 @@ static struct offer offer_of(const struct job *j, struct slot *at)
     return (struct offer){ at, n, back ? cb_bank_checkpoint(&at->session->bank, n) : n };
 }
 
-/* Of two that have as many: one that need not be cut back, then one that is kept */
+/* Two sessions share as many tokens: one that need not be cut back is better, then one that is kept
+ */
 static int suits_better(const struct offer *a, const struct offer *b)
 {
     const int a_ends = cb_session_len(a->at->session) == a->n;

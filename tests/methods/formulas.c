@@ -104,8 +104,9 @@ static double group_p(const struct slow *s, int l, int kv, int i, int j)
     return p;
 }
 
-/* Of the tokens left but for the first 2 and the last 5, the worst by mean (by = 0) or the
- * steadiest (by = 1) that is not marked yet; of equal ones the later, or the earlier */
+/* The token with the least mean (by = 0) or the steadiest one (by = 1) that is not marked yet,
+ * among those left but for the first 2 and the last 5; the later of equal means, the earlier of
+ * equally steady ones */
 static int least_of(const struct slow *s, int l, int kv, int by, const char *mark)
 {
     int tok[CB_REF_CAP], w = -1;

@@ -125,7 +125,7 @@ static const struct {
 };
 
 /* Layers that are read whole have the mirror before those whose slots are chosen for each token.
- * Of these slots, those come that the last token had not, in one copy for all layers. */
+ * Slots that the last token did not choose come in one copy for all layers. */
 START_TEST(bytes_of_chosen_slots)
 {
     const struct cb_model_params p = { .device = NAME,

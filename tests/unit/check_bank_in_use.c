@@ -211,7 +211,7 @@ START_TEST(changed_in_use)
 }
 END_TEST
 
-/* Of a batch, the others get their tokens. */
+/* The others of a batch get their tokens. */
 START_TEST(changed_in_company)
 {
     cb_session *s[3], *alone = cb_setting_session(m, &in_use[0], N_CTX);

@@ -541,7 +541,7 @@ START_TEST(ruler_shuffles)
 }
 END_TEST
 
-/* Of the words of a text, but for numbers, the share that equals the word before */
+/* The share of a text's words, but for numbers, that equal the word before */
 static double repeats(const char *text)
 {
     const char *last = "";

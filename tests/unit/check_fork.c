@@ -269,7 +269,7 @@ START_TEST(cut_timelines)
 }
 END_TEST
 
-/* Of a prompt, too: the rest is as if it had been the whole of it. */
+/* A prompt may be cut, too: the rest is as if it had been the whole prompt. */
 START_TEST(cut_prompts)
 {
     for (int k = 0; k < 3; k++) {

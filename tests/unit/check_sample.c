@@ -53,8 +53,8 @@ START_TEST(shares_follow_the_softmax)
 }
 END_TEST
 
-/* Of a large vocabulary the k largest, wherever they stand and whatever is not a number, by a sort.
- */
+/* The k largest of a large vocabulary are those of a sort, wherever they stand and whatever is not
+ * a number. */
 START_TEST(few_of_many)
 {
     enum { MANY = 1003, K = 9 };

@@ -12,8 +12,8 @@ last `decoded` ones are no prompt. "logits" are those of all guesses. A guess
 after the first one begins with the likeliest token of the one before it.
 
 The query stands at the position of the last token, whose own key is not there.
-Of a layer with a window of 8, the 7 keys before it are left after a prompt, as
-in llama.cpp, and 8 once tokens are decoded one by one. transformers counts the
+A layer with a window of 8 has the 7 keys before the query after a prompt, as in
+llama.cpp, and 8 once tokens are decoded one by one. transformers counts the
 window from the last key, so `sliding_window` is one less than these while it runs.
 
 Needs: torch, transformers, gguf (with GEMMA4_ASSISTANT), numpy.

@@ -536,7 +536,8 @@ static int most_rows(int n_head, int hd)
     return max_int(max_int(cb_tile_rows(hd), 96), n_head);
 }
 
-/* Of the thread that calls: the splits' sums, which all threads write, follow its own work */
+/* The scratch of the calling thread has its own work first, then the splits' sums, which all
+ * threads write */
 size_t cb_cpu_attn_shared(const struct device *d, int n_head, int hd, int n_ctx)
 {
     const struct kern_attn *k = cb_cpu_vec(d)->attn;

@@ -3,9 +3,9 @@
  * a barrier; in a language that has no sub-groups each item is one. All items call these together,
  * which return the same to all. */
 
-/* join(x, y) of a sub-group's items, as a tree. Of a group's `items`, a constant, so that compilers
- * know how long the loop is: each sub-group leaves its own in of[items], which must not be written
- * again before a barrier. */
+/* of_subgroup joins the items of a sub-group by join(x, y), as a tree. of_group joins those of a
+ * group: each sub-group leaves its result in of[items], which must not be written again before a
+ * barrier. `items` is a constant, so that compilers know how long the loop is. */
 #define AGREE(type, of_subgroup, of_group, join)                                                   \
     FUNCTION type of_subgroup(type x)                                                              \
     {                                                                                              \

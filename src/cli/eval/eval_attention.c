@@ -212,7 +212,7 @@ static int feed_steps(struct work *w)
 
 /* ---- eval attention: the table ---- */
 
-/* Of a layer or, with l < 0, of all; of a KV head or, with kv < 0, of all */
+/* The coverage of layer l and KV head kv; below 0, of all layers or heads */
 static struct cover cover_of(const struct work *w, int i, int l, int kv)
 {
     const struct coverage *c = &w->seat[i].c;
