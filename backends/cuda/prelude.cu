@@ -5,7 +5,7 @@
 #include <mma_sync.cuh>
 
 #define KERNEL extern "C" __global__
-/* One whose groups have so many items; registers are shared out so that so many groups find room */
+/* One whose groups have this many items; registers are shared out so that this many groups fit */
 #define KERNEL_OF(items, groups) extern "C" __global__ __launch_bounds__(items, groups)
 #define GLOBAL
 #define LOCAL __shared__

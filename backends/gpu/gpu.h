@@ -214,7 +214,7 @@ static inline size_t cb_gpu_stage_room(const struct gpu *g)
     const struct gpu_stage *s = g->stage;
     return s ? s->bytes - s->used - s->scratch : 0;
 }
-int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of so many bytes does */
+int cb_gpu_stage_fits(const struct gpu *g, size_t bytes); /* 1: an operand of these bytes does */
 /* 1: the end of this op waits, and empties the stage */
 static inline int cb_gpu_stage_ends(const struct gpu *g)
 {
@@ -222,7 +222,7 @@ static inline int cb_gpu_stage_ends(const struct gpu *g)
     return s && (s->next || s->used > s->bytes / 2);
 }
 void cb_gpu_stage_reserve(struct gpu *g,
-                          size_t bytes);            /* operands of so many bytes will not move */
+                          size_t bytes);            /* operands of this many bytes will not move */
 void *cb_gpu_room_for(struct gpu *g, size_t bytes); /* work space, until the queue is empty */
 /* Work space that this op's kernels alone write and read */
 void *cb_gpu_scratch(struct gpu *g, size_t bytes);

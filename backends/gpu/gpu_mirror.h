@@ -46,8 +46,8 @@ int cb_gpu_mirror_open(struct gpu *g);
 void cb_gpu_mirror_close(struct gpu *g);
 void cb_gpu_mirror_drop(struct gpu *g); /* all pages have to be read again */
 
-void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes); /* until so many are free */
-/* Bytes that so many bytes of rows take, whose pages are full for the most part */
+void cb_gpu_mirror_give_way(struct gpu *g, size_t bytes); /* until this many are free */
+/* Bytes that this many bytes of rows take, whose pages are full for the most part */
 uint64_t cb_gpu_mirror_takes(const struct gpu *g, uint64_t rows);
 uint64_t cb_gpu_mirror_bytes(const struct gpu *g); /* of pages */
 

@@ -44,8 +44,8 @@ void cb_gpu_weights_say(struct gpu *g); /* that some are with the CPU */
 void cb_gpu_weight_send(struct gpu *g, struct gpu_weight *w, void *to, int ahead);
 
 /* Shares of a prompt that multiplies by the weights of these layers, in chunks of n_tok tokens,
- * beside `more` bytes of work space that are still to come. `rows` bytes stay for mirrored rows
- * where there can be so many. */
+ * beside `more` bytes of work space that are still to come. At most `rows` bytes stay for
+ * mirrored rows. */
 struct gpu_share {
     uint64_t weights; /* bytes of those that stay on the device */
     size_t ahead;     /* bytes of each of the two buffers for the others; 0: there are none */

@@ -62,7 +62,7 @@ int cb_context_split_append(struct attention *a, const struct chunk *c);
 /* 1: no rank has all rows that the step's queries read, so that they go round (prompt_rounds.c) */
 int cb_context_split_goes_round(const struct attention *a, int l);
 /* Then, once c is stored: rank r's queries of the step that c is of -> of; and where their results
- * go on this rank, whose own queries' are `own` */
+ * continue on this rank, whose own queries' are `own` */
 void cb_context_split_piece(const struct attention *a, const struct chunk *c, int r,
                             struct chunk *of);
 float *cb_context_split_out(const struct attention *a, int r, float *own);

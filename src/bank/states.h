@@ -11,9 +11,9 @@
 
 enum {
     STATE_GRID = 128,        /* KV_PREPACK: a cut there unpacks no block */
-    STATE_EVERY = 512,       /* tokens between checkpoints, while bytes allow; the last so many have
-                                one at each place of the grid that a token was generated at, and
-                                one at the prompt's end */
+    STATE_EVERY = 512,       /* tokens between checkpoints, while bytes allow; the last 512 tokens
+                                have one at each place of the grid that a token was generated at,
+                                and one at the prompt's end */
     STATE_MOST_POINTS = 256, /* checkpoints */
     STATE_LIMIT = 1 << 30    /* bytes of checkpoints, unless the caller has a limit */
 };

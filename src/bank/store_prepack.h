@@ -18,7 +18,7 @@ void cb_store_unpack(struct store *s, int from, int n);
 void cb_store_unpack_all(struct store *s); /* and nothing is prepacked later */
 /* The keys of block b of a head as rows, KV_PREPACK of them: where they lie, or unpacked to `to` */
 const void *cb_store_key_block(const struct store *s, int kv, int b, void *to);
-/* A store filled with blocks in panels of so many keys, which another instruction set prepacked
+/* A store filled with blocks in panels of this many keys, which another instruction set prepacked
  * (device/prepacked.h): they become rows, and blocks of this device's own. */
 int cb_store_repack(struct store *s, struct device *d, int panel);
 /* The steps of `row` and of the rows after it; NULL: there are none */

@@ -48,7 +48,7 @@ struct store {
     int sketched;     /* the first `sketched` slots of every head have sketches */
     size_t head_sketch;
     uint8_t *sketch;     /* NULL: none yet */
-    int sketch_columns;  /* > 0: a sketch is so many columns of a slot's skewed key, as halves */
+    int sketch_columns;  /* > 0: a sketch is this many columns of a slot's skewed key, as halves */
     float *skew;         /* [n_kv][hd][columns, padded]; NULL without columns */
     int32_t skewed_at;   /* tokens fed when the skew was made; 0: not yet */
     struct store *later; /* the layer with which older slots share directions (store_pair.c); NULL:

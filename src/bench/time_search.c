@@ -45,7 +45,7 @@ static void shape_row(const struct op_shape *s, struct op_row *row, int n_found)
 
 /* ---- finding ---- */
 
-/* By what slots or pages are found: sketches of so many bits, of whose channels half may be scored,
+/* By what slots or pages are found: sketches of these bits, of whose channels half may be scored,
  * or bounds */
 static const struct form {
     const char *op, *type;

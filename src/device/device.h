@@ -162,7 +162,7 @@ struct score {
                  logits are given */
     float *out; /* [n_head / per][out_stride] */
     int out_stride;
-    /* > 0, with logit: each query has rows of its own, so many floats apart, and entries that it
+    /* > 0, with logit: each query has rows of its own, this many floats apart, and entries that it
      * does not see keep theirs. Devices with memory of their own do not have it */
     size_t tok_stride;
     /* > 0, with tok_stride: in place of logits, the largest one of each piece of entries, where

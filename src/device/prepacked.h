@@ -10,7 +10,7 @@
 const char *cb_prepacked_form(const char *isa);
 /* Keys that the instruction set `isa` puts side by side; 0: it has no known form */
 int cb_prepacked_panel(const char *isa);
-/* A block of KV_PREPACK keys (v = 0) or values in panels of so many keys -> rows, which may be the
+/* A block of KV_PREPACK keys (v = 0) or values in panels of these keys -> rows, which may be the
  * block. Types with step[] come back rounded. x: room for KV_PREPACK * hd floats */
 void cb_prepacked_open(struct device *d, enum kv_type t, int v, int hd, int panel,
                        const void *codes, const float *step, float *x, void *rows);

@@ -17,7 +17,7 @@
 #include "session.h"
 #include "snapshot.h"
 
-/* After a call that waited for more pages than this, so many calls ask for their rows ahead. */
+/* After a call that waited for more pages than this, this many calls ask for their rows ahead. */
 enum { COLD_FROM = 32, COLD_FOR = 64 };
 
 int cb_feed_check(const struct cb_session *s, const int32_t *tokens, int n)

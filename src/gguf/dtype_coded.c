@@ -112,7 +112,7 @@ static uint8_t digit(uint8_t q, int k)
 }
 
 /* TQ1_0: 32 bytes of five digits for weights 0..159, 16 of five for the next 80, 4 of four, f16 d.
- * Digit k of the bytes of a part belongs to the part's k-th run of so many weights. */
+ * Digit k of the bytes of a part belongs to the part's k-th run of this many weights. */
 static void open_tq1_0(const uint8_t *p, struct opened *b)
 {
     for (int j = 0; j < 160; j++)

@@ -3,7 +3,7 @@
  *
  * Most states are of two kinds. Few tokens fit the first kind, and the walk ends soon. In the other
  * one, the inside of a string, nearly all fit: then tokens of plain characters come from a mask
- * that was made with the trie, after a check that the state takes any plain character so many times
+ * that was made with the trie, after a check that the state takes any plain character that often
  * in a row, and the walk passes them over. Masks are kept by state. */
 #include "constraint.h"
 

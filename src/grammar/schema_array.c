@@ -10,7 +10,7 @@ struct array {
     const struct schema_set *c;
     int n_first;  /* items that have a schema of their own */
     int min, max; /* items; max -1: any number */
-    int has_min;  /* 1: minItems is there, so first items after so many may be missing */
+    int has_min;  /* 1: minItems is there, so first items after this many may be missing */
     int unique;
     struct sval *contains; /* NULL: nothing */
     int least, most;       /* items that fit it; most -1: any number */

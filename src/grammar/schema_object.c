@@ -84,7 +84,7 @@ struct chain {
     int n_listed;
     int most;        /* properties are counted up to here */
     int extra;       /* rule, -1: none */
-    int *then, *now; /* [most + 1] rules of what may follow so many properties; -1: nothing can */
+    int *then, *now; /* [most + 1] rules of what may follow this many properties; -1: nothing can */
 };
 
 /* What follows the listed properties, `so_far` of which were written -> *rule */

@@ -97,7 +97,7 @@ struct arch {
     enum parallel parallel;
     enum unrotated nope;
     int has;          /* HAS_... */
-    int global_every; /* of so many layers the last one has no window; 0: all have it */
+    int global_every; /* one layer in this many, the last, has no window; 0: all have one */
     float local_base; /* RoPE base of the layers with a window, unscaled; 0: that of all layers */
     enum mixer mixer;
     enum mixed mixed;
@@ -133,7 +133,7 @@ enum {
 /* How a mixture of experts chooses */
 struct moe_params {
     int n_expert, n_used;
-    int n_group, n_group_used; /* experts are in so many groups of one size, and are chosen within
+    int n_group, n_group_used; /* experts are in this many groups of one size, and are chosen within
                                   the best of these; 0 = no groups */
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
     int root;       /* 1: it is the square root of the logit's softplus */

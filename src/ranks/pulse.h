@@ -17,7 +17,7 @@ int cb_pulse_start(MPI_Comm comm, const struct ranks_params *p, const char (*hos
                    struct pulse **out);
 /* Call on every rank, at the same point of the program. p may be NULL. */
 void cb_pulse_stop(struct pulse *p);
-void cb_pulse_begun(struct pulse *p, int64_t calls); /* this rank has begun so many calls */
+void cb_pulse_begun(struct pulse *p, int64_t calls); /* this rank has begun this many calls */
 int cb_pulse_lost(struct pulse *p);                  /* the rank that is lost, or -1 */
 /* The rank that has begun the fewest calls, as far as this one has heard */
 int cb_pulse_latest(struct pulse *p);

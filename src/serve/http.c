@@ -30,7 +30,7 @@ enum {
     REQUESTS = 512 << 20,
     HEADERS = 32 << 10, /* bytes of a connection's own memory */
     IDLE_S = 60,        /* a client that neither sends nor takes anything is dropped */
-    SLOW = 16 << 10,    /* and one that is slower than so many bytes a second for as long */
+    SLOW = 16 << 10,    /* and one that is slower than this many bytes a second for as long */
     HURRY_S = 5,        /* what headers have while most connections are taken */
     SEND_S = 5,         /* that answers have to reach their clients when the server goes down */
     REQUEST_S = 600,    /* and one that takes longer to send a request */

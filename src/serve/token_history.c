@@ -64,7 +64,7 @@ static size_t bytes_of_call(const struct completion_text *c)
     return c->id && c->text ? strlen(c->id) + strlen(c->text) : 0;
 }
 
-/* Forgets the oldest until there is room for so many bytes more. */
+/* Forgets the oldest until there is room for this many bytes more. */
 static void make_room(struct token_history *t, size_t bytes)
 {
     for (int i = 1; i <= t->n && bytes > t->most - t->bytes; i++) {

@@ -71,7 +71,7 @@ int cb_test_nth(void)
 
 /* ---- the last assertion that passed ---- */
 
-enum { WRITTEN = 64, THEN = 4096 }; /* the first ones are written, and one in so many after them */
+enum { WRITTEN = 64, THEN = 4096 }; /* the first ones, and then one in this many */
 
 static _Atomic(const char *) mark_file;
 static atomic_int mark_line;

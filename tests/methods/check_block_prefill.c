@@ -111,7 +111,7 @@ static void choose(const double *mass, int own, double threshold, int *reads)
     }
 }
 
-/* sample > 0: one in so many tokens of the blocks that are not read has the weight of all. Returns
+/* sample > 0: one in this many tokens of blocks that are not read has the weight of all. Returns
  * the pairs read */
 static int attend(struct toy *t, int l, int h, int i, const int *reads, int sample, double *out)
 {

@@ -31,7 +31,7 @@ static void mislead(const struct trial *t)
                     3 * t->q[h * s->n_head / s->n_kv * s->hd + x];
 }
 
-/* Only among so many tokens the kernels guess, and this one is misled. */
+/* Only among this many tokens the kernels guess, and this one is misled. */
 static int is_long(int c)
 {
     return c % 24 == 4;

@@ -75,7 +75,7 @@ static int larger_first(const void *pa, const void *pb)
     return (a < b) - (a > b);
 }
 
-/* Are the k largest of y those of `all`, to the bit? And were so many others not made? */
+/* Are the k largest of y those of `all`, to the bit? And were this many others not made? */
 static void same_top(const float *all, const float *y, int k, int left, const char *what)
 {
     float *sorted = alloc(OUT, sizeof *sorted);

@@ -69,7 +69,7 @@ static int has_named(const struct task *t, int n, const char *name)
     return 0;
 }
 
-/* Until there are so many of them and each has begun: at first the C library blocks all signals,
+/* Until there are this many of them and each has begun: at first the C library blocks all signals,
  * and the system knows a thread that has ended for a moment longer. */
 static int wait_for(int want, struct task *t)
 {

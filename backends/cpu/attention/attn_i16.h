@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) void cb_i16_add(__m256i sum[2], __m
     memcpy(&pair, p, sizeof pair);
     sum[0] = cb_dot_words(sum[0], x, _mm256_set1_epi32(pair));
     sum[1] = cb_dot_words(sum[1], y, _mm256_set1_epi32(pair));
-    /* goes row by row: the compiler would keep so many products alive that sums spill to memory */
+    /* row by row: the compiler would keep more products alive than there are registers for */
     __asm__("" : "+x"(sum[0]), "+x"(sum[1]));
 }
 #endif

@@ -172,7 +172,7 @@ FUNCTION int rows_at_once(const struct few_form f)
     return f.pitch > 128 ? 2 : 4;
 }
 
-/* The 16 bytes at or below an address, if they have bytes of a step that ends so many after it */
+/* The 16 bytes at or below an address, if they have bytes of a step that ends this many after it */
 FUNCTION void copy_piece(IN_LOCAL uint *to, bytes_t at, int end)
 {
     if (-end < (int)((ulong)at & 15u))
@@ -308,7 +308,7 @@ FUNCTION void few_codes(const struct few_form f, int T, const struct few_group *
         few_codes(f, T, &g, row_bytes, n_in, step, x, scale, n_tok, y_stride, add, s_);            \
     }
 
-/* 8 or 32 tokens at a time; the multiprocessor has room for so many groups of the first */
+/* 8 or 32 tokens at a time; the multiprocessor has room for this many groups of the first */
 #define CODES(of, type, warps, pitch, stages, groups)                                              \
     FEW_CODES(codes_8_tok_##of, type, warps, pitch, stages, 1, groups)                             \
     FEW_CODES(codes_32_tok_##of, type, warps, pitch, stages, 4, 16 / (warps))
