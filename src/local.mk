@@ -468,7 +468,8 @@ BUILT_SOURCES += src/serve/page_texts.h
 CLEANFILES += src/serve/page_texts.h
 EXTRA_DIST += $(serve_texts)
 if HAVE_MICROHTTPD
-libserve_la_SOURCES += src/serve/http.c src/serve/http_access.c src/serve/http_access.h
+libserve_la_SOURCES += src/serve/http.c src/serve/http_access.c src/serve/http_access.h \
+	src/serve/http_framing.c src/serve/http_framing.h
 else
 libserve_la_SOURCES += src/serve/http_none.c
 endif

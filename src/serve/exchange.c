@@ -57,10 +57,9 @@ static const char *kind(int anthropic, int status)
         int status;
         const char *openai, *anthropic;
     } list[] = {
-        { 400, "invalid_request_error", "invalid_request_error" },
         { 401, "authentication_error", "authentication_error" },
+        { 403, "permission_error", "permission_error" },
         { 404, "not_found_error", "not_found_error" },
-        { 405, "invalid_request_error", "invalid_request_error" },
         { 413, "invalid_request_error", "request_too_large" },
         { 429, "rate_limit_error", "rate_limit_error" },
         { 503, "unavailable_error", "overloaded_error" },
@@ -70,6 +69,8 @@ static const char *kind(int anthropic, int status)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].status == status)
             return anthropic ? list[i].anthropic : list[i].openai;
+    if (status < 500)
+        return "invalid_request_error";
     return anthropic ? "api_error" : "server_error";
 }
 

@@ -19,6 +19,7 @@
 #include "base/macos.h"
 #include "exchange.h"
 #include "http_access.h"
+#include "http_framing.h"
 #include "listener.h"
 #include "model_shelf.h"
 #include "patience.h"
@@ -331,6 +332,8 @@ static enum MHD_Result on_headers(struct http_request *r)
     cb_client_turn(r->client, TURN_BODY, 0);
     r->x.tenant = cb_route_is_open(r->path) ? 0 : cb_http_tenant(r->connection, p);
     status = cb_http_why_not(r->connection, p, &why);
+    if (!status)
+        status = cb_http_framing_why_not(r->connection, &why);
     if (status)
         return refuse(r, status, why);
     if (!strcmp(r->x.method, "OPTIONS") && p->cors) {

@@ -150,7 +150,7 @@ static int read_json(struct exchange *x, int how)
         if (!x->json)
             refuse_json(x, &why);
     } else {
-        cb_exchange_error(x, 400, "the body must be a JSON object", NULL);
+        cb_exchange_error(x, 400, "the body must be a JSON object in UTF-8", NULL);
     }
     cb_buf_free(&x->body); /* the answer may take long */
     return x->json != NULL;
