@@ -438,15 +438,25 @@ static int read_format(struct completion *t, const json_t *r)
     return format ? cb_answer_form_format(t->x, format, "text", &t->grammar) : CB_OK;
 }
 
+/* Without what these name, the answer would be to another prompt. */
 static int refuse(const json_t *r)
 {
+    static const struct {
+        const char *name, *instead;
+    } stored[] = { { "previous_response_id", "conversation" },
+                   { "conversation", "conversation as input" },
+                   { "prompt", "prompt as instructions and input" } };
     int background = 0;
 
     TRY(cb_field_flag(r, "background", &background));
     if (background)
         return cb_fail(CB_EARG, "background: not supported");
-    if (json_string_length(json_object_get(r, "previous_response_id")))
-        return cb_fail(CB_EARG, "previous_response_id: nothing is stored: send the conversation");
+    for (size_t i = 0; i < sizeof stored / sizeof *stored; i++) {
+        const json_t *v = json_object_get(r, stored[i].name);
+        if (json_string_length(v) || json_object_size(v))
+            return cb_fail(CB_EARG, "%s: nothing is stored: send the %s", stored[i].name,
+                           stored[i].instead);
+    }
     return CB_OK;
 }
 
