@@ -142,21 +142,54 @@ static void line_feeds(struct buf *t)
     t->s[to] = '\0';
 }
 
+static int begins(const struct buf *t, const char *mark, size_t n)
+{
+    return t->n >= n && !memcmp(t->s, mark, n);
+}
+
+static int is_utf16(const struct buf *t)
+{
+    return begins(t, "\xff\xfe", 2) || begins(t, "\xfe\xff", 2);
+}
+
+static int refuse_wide(const char *name, const char *encoding)
+{
+    return cb_fail(CB_EFORMAT, "%s: %s is not read: convert it to UTF-8, as with iconv", name,
+                   encoding);
+}
+
+static int check_kind(const char *name, const struct buf *t)
+{
+    if (begins(t, "\xff\xfe\0\0", 4) || begins(t, "\0\0\xfe\xff", 4))
+        return refuse_wide(name, "UTF-32");
+    return is_utf16(t) ? CB_OK : refuse_binary(name, t);
+}
+
+static void drop_mark(struct buf *t)
+{
+    if (begins(t, "\xef\xbb\xbf", 3))
+        drop(t, 3);
+}
+
+int cb_plain_first_line(const char *name, struct buf *line)
+{
+    TRY(check_kind(name, line));
+    if (is_utf16(line))
+        return refuse_wide(name, "UTF-16");
+    drop_mark(line);
+    return CB_OK;
+}
+
 int cb_plain_text(const char *name, struct buf *t, char *note)
 {
     if (note)
         *note = '\0';
     if (!t->n)
         return CB_OK;
-    if (t->n >= 4 && (!memcmp(t->s, "\xff\xfe\0\0", 4) || !memcmp(t->s, "\0\0\xfe\xff", 4)))
-        return cb_fail(CB_EFORMAT, "%s: UTF-32 is not read: convert it to UTF-8, as with iconv",
-                       name);
-    if (t->n >= 2 && (!memcmp(t->s, "\xff\xfe", 2) || !memcmp(t->s, "\xfe\xff", 2)))
+    TRY(check_kind(name, t));
+    if (is_utf16(t))
         TRY(from_utf16(t, t->s[0] == '\xfe'));
-    else
-        TRY(refuse_binary(name, t));
-    if (t->n >= 3 && !memcmp(t->s, "\xef\xbb\xbf", 3))
-        drop(t, 3);
+    drop_mark(t);
     line_feeds(t);
     return cb_encoding_settle(name, t, note);
 }

@@ -10,5 +10,7 @@
  * name: a file of a known kind that is no text (PDF, gzip, GGUF, ...), UTF-16 without a mark, and
  * without a note (NULL) all that is not UTF-8. */
 int cb_plain_text(const char *name, struct buf *text, char *note);
+/* The same of a file's first line, where the file is read line by line: UTF-16 is refused. */
+int cb_plain_first_line(const char *name, struct buf *line);
 
 #endif

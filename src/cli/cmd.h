@@ -152,8 +152,10 @@ void cb_context_remember(struct engine *e);
 
 /* Reads whole files and prompts; the caller frees them with cb_buf_free(). */
 int cb_read_file(const char *path, struct buf *out); /* "-" is standard input */
+/* A document for a chat: what has no text, or a NUL byte, is refused with the file's name. */
+int cb_read_document(const char *path, struct buf *out);
 /* The prompt: the texts of -p and the files of -f in their order. A non-empty `between` replaces
- * the line ends between two of them. */
+ * the line ends between two of them; the files are documents then, unless a bank has the text. */
 int cb_read_prompt(const struct opts *o, const char *between, struct buf *out);
 /* Adds one of them, an -p or -f. */
 int cb_read_piece(const struct opts *o, const struct given *g, struct buf *out);

@@ -37,15 +37,10 @@ int cb_messages_document(struct buf *docs, const char *path)
     struct buf text;
     int rc;
 
-    TRY(cb_read_file(path, &text));
+    TRY(cb_read_document(path, &text));
     while (text.n && text.s[text.n - 1] == '\n')
         text.s[--text.n] = '\0';
-    if (text.n && strlen(text.s) != text.n)
-        rc = cb_fail(CB_EARG, "%s: has a NUL byte, which a chat template cannot carry", path);
-    else if (!text.n)
-        rc = cb_fail(CB_EARG, "%s: has no text", path);
-    else
-        rc = cb_buf_put(docs, text.s, text.n);
+    rc = cb_buf_put(docs, text.s, text.n);
     cb_buf_free(&text);
     return rc ? rc : cb_buf_put(docs, "\n\n", 2);
 }

@@ -57,11 +57,8 @@ static int chat_ids(const struct opts *o, const struct engine *e, const struct c
 
     if (!rc) /* a document and a question: two paragraphs */
         rc = cb_read_prompt(o, "\n\n", &user);
-    if (!rc)
-        rc = check_file(o, &user);
     if (!rc && strlen(user.s) != user.n) {
-        rc = cb_fail(CB_EARG, "prompt: a text of -f or -p has a NUL byte, which a chat template "
-                              "cannot carry; is it a text file?");
+        rc = cb_fail(CB_EARG, "prompt: has a NUL byte, which a chat template cannot carry");
     } else if (!rc) {
         const struct cb_message msg[] = { { "system", system }, { "user", user.s } };
         rc = cb_chat_tokenize(e->model, how, system ? msg : msg + 1, system ? 2 : 1, 1, 0, ids, n);

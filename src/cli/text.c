@@ -9,9 +9,15 @@
 #include "cli/output/log.h"
 #include "cmd.h"
 
+/* The name of a file in messages */
+static const char *name_of(const char *path)
+{
+    return strcmp(path, "-") ? path : "standard input";
+}
+
 int cb_read_file(const char *path, struct buf *out)
 {
-    const char *name = strcmp(path, "-") ? path : "standard input";
+    const char *name = name_of(path);
     char note[256] = "";
     int rc;
 
@@ -23,6 +29,27 @@ int cb_read_file(const char *path, struct buf *out)
         cb_buf_free(out);
     else if (*note)
         cb_log_note("%s: %s", name, note);
+    return rc;
+}
+
+static int refuse_nul(const char *path, const struct buf *t)
+{
+    return strlen(t->s) == t->n
+               ? CB_OK
+               : cb_fail(CB_EARG, "%s: has a NUL byte, which a chat template cannot carry",
+                         name_of(path));
+}
+
+int cb_read_document(const char *path, struct buf *out)
+{
+    int rc;
+
+    TRY(cb_read_file(path, out));
+    rc = refuse_nul(path, out);
+    if (!rc && !out->s[strspn(out->s, " \t\r\n")])
+        rc = cb_fail(CB_EARG, "%s: has no text", name_of(path));
+    if (rc)
+        cb_buf_free(out);
     return rc;
 }
 
@@ -68,17 +95,22 @@ int cb_put_text(const struct opts *o, const char *text, struct buf *out)
     return cb_buf_put(out, "", 0);
 }
 
-int cb_read_piece(const struct opts *o, const struct given *g, struct buf *out)
+static int put_file(int (*read)(const char *path, struct buf *out), const char *path,
+                    struct buf *out)
 {
     struct buf file;
     int rc;
 
-    if (g->id == ARG_PROMPT)
-        return cb_put_text(o, g->text, out);
-    TRY(cb_read_file(g->text, &file));
+    TRY(read(path, &file));
     rc = cb_buf_put(out, file.s ? file.s : "", file.n);
     cb_buf_free(&file);
     return rc;
+}
+
+int cb_read_piece(const struct opts *o, const struct given *g, struct buf *out)
+{
+    return g->id == ARG_PROMPT ? cb_put_text(o, g->text, out)
+                               : put_file(cb_read_file, g->text, out);
 }
 
 static int put_pieces(const struct opts *o, const char *between, struct buf *out)
@@ -93,7 +125,10 @@ static int put_pieces(const struct opts *o, const char *between, struct buf *out
             out->n--;
         if (last >= 0)
             TRY(cb_buf_put(out, between, strlen(between)));
-        TRY(cb_read_piece(o, g, out));
+        if (g->id == ARG_FILE && *between && !cb_opt_set(o, ARG_BANK))
+            TRY(put_file(cb_read_document, g->text, out));
+        else
+            TRY(cb_read_piece(o, g, out));
         last = g->id;
     }
     if (last == ARG_FILE && o->cmd->sets & SET_OWN_RUN && out->n && out->s[out->n - 1] == '\n')
@@ -129,8 +164,6 @@ int cb_read_system(const struct opts *o, struct buf *out, const char **text)
     TRY(cb_read_file(path, out));
     while (out->n && out->s[out->n - 1] == '\n')
         out->s[--out->n] = '\0';
-    if (strlen(out->s) != out->n)
-        return cb_fail(CB_EARG, "%s: has a NUL byte, which a chat template cannot carry", path);
     *text = out->s;
-    return CB_OK;
+    return refuse_nul(path, out);
 }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
+#include "base/plain_text.h"
 #include "gen_ruler.h"
 
 struct qa {
@@ -58,7 +59,9 @@ static int read_lines(const char *path, json_t **out)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     *out = json_array();
     for (int n = 1; (err = cb_file_line(f, path, &line)) > 0; n++) {
-        err = line.s[strspn(line.s, " \t\r\n")] ? add_line(path, n, line.s, out) : CB_OK;
+        err = n == 1 ? cb_plain_first_line(path, &line) : CB_OK;
+        if (!err && line.s[strspn(line.s, " \t\r\n")])
+            err = add_line(path, n, line.s, out);
         if (err)
             break;
     }

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json_lenient.h"
+#include "base/plain_text.h"
 #include "base/suggest.h"
 #include "item.h"
 #include "metric.h"
@@ -397,8 +398,11 @@ static int read_lines(struct reading *x, FILE *f)
     struct buf line = { 0 };
     int err = CB_OK;
 
-    for (x->r.line = 1; !err && (err = cb_file_line(f, x->r.path, &line)) > 0; x->r.line++)
-        err = line.s[strspn(line.s, " \t\r\n")] ? read_line(x, line.s) : CB_OK;
+    for (x->r.line = 1; !err && (err = cb_file_line(f, x->r.path, &line)) > 0; x->r.line++) {
+        err = x->r.line == 1 ? cb_plain_first_line(x->r.path, &line) : CB_OK;
+        if (!err && line.s[strspn(line.s, " \t\r\n")])
+            err = read_line(x, line.s);
+    }
     cb_buf_free(&line);
     return err;
 }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json_lenient.h"
 #include "base/number.h"
+#include "base/plain_text.h"
 #include "policy.h"
 
 enum { MOST = 4 << 20 }; /* bytes of a preset: a number a head takes few */
@@ -61,6 +62,8 @@ static int read_root(struct policy *p, struct preset *x)
     struct buf text = { 0 };
     int err = cb_file_read_plain(x->path, MOST, &text);
 
+    if (!err)
+        err = cb_plain_text(x->path, &text, NULL);
     if (!err && cb_json_load(text.s, text.n, JSON_REJECT_DUPLICATES, &why, &x->root) == CB_ENOMEM)
         err = CB_ENOMEM;
     cb_buf_free(&text);
