@@ -27,8 +27,8 @@ static struct {
 } to_device, from_device, within;
 static uint64_t used, waits, orders;
 static double made_up_s;
-static struct { /* the last search: groups of pieces of slots, KV heads */
-    unsigned piece, n_kv;
+static struct { /* the last search: groups of pieces of slots, KV heads; groups that scored pages */
+    unsigned piece, n_kv, page;
 } search;
 static struct kernel {
     char name[64];
@@ -120,7 +120,7 @@ static void make_up(void *to, size_t bytes)
 {
     const double start = now_s();
 
-    if (search.n_kv)
+    if (search.n_kv && bytes > search.n_kv * sizeof(int32_t))
         make_lists(to, bytes / sizeof(int32_t) / search.n_kv - 1);
     else if (bytes > OF_A_TOKEN)
         make_rows(to, bytes / sizeof(uint64_t));
@@ -348,5 +348,9 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     k->times++;
     if (!strcmp(k->name, "sketch_pick"))
         search.piece = x, search.n_kv = y;
+    if (!strcmp(k->name, "score_pages"))
+        search.page = x;
+    if (!strcmp(k->name, "pick_pages")) /* 8 pages of 16 slots a group */
+        search.piece = search.page / 8, search.n_kv = x;
     return OK;
 }

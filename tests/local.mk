@@ -69,10 +69,12 @@ check_programs = \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_lists_cuda \
 	tests/ops/check_ops_cuda \
+	tests/ops/check_pages_cuda \
 	tests/ops/check_prompts_cuda \
 	tests/ops/check_recurrence_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
+	tests/ops/check_pages_opencl \
 	tests/ops/check_recurrence_opencl \
 	tests/ops/check_shared_cuda \
 	tests/ops/check_sketch_cuda \
@@ -185,6 +187,9 @@ tests_ops_check_codes_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_bytes_opencl_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_pages_opencl_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
+tests_ops_check_pages_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_pages_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_policies_opencl_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_policies_opencl_LDFLAGS = $(guard_ldflags)
@@ -228,6 +233,9 @@ tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_lists_cuda_SOURCES = tests/ops/check_gpu_lists.c tests/ops/against_ref.h
 tests_ops_check_lists_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_lists_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_pages_cuda_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
+tests_ops_check_pages_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_pages_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_policies_cuda_SOURCES = tests/ops/check_gpu_policies.c
 tests_ops_check_policies_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_policies_cuda_LDFLAGS = $(cuda_ldflags)

@@ -7,6 +7,7 @@ cuda_images = \
 	backends/cuda/attention_512.fatbin \
 	backends/cuda/gemm.fatbin \
 	backends/cuda/matmul.fatbin \
+	backends/cuda/pages.fatbin \
 	backends/cuda/peak.fatbin \
 	backends/cuda/search.fatbin \
 	backends/cuda/select.fatbin \
@@ -54,6 +55,8 @@ backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
 	$(cuda_compile) $(cuda_kernels)/gemm.cl
 backends/cuda/matmul.fatbin: $(cuda_matmul)
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
+backends/cuda/pages.fatbin: $(cuda_words) $(cuda_kernels)/pages.cl
+	$(cuda_compile) $(cuda_kernels)/pages.cl
 backends/cuda/peak.fatbin: $(cuda_words) $(cuda_kernels)/peak.cl
 	$(cuda_compile) $(cuda_kernels)/peak.cl
 backends/cuda/search.fatbin: $(cuda_words) $(cuda_kernels)/search.cl

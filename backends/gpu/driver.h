@@ -15,6 +15,7 @@ enum gpu_text {
     GPU_VECTOR,
     GPU_SELECT,
     GPU_SEARCH,
+    GPU_PAGES,
     GPU_ATTENTION,
     GPU_PEAK,
     GPU_TEXT_COUNT

@@ -370,10 +370,14 @@ void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                    int bits, int n_out, void *sketch);
+void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
+
+/* ---- gpu_pages.c ---- */
+
 void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
-void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
 void cb_gpu_page_scores(struct device *d, const struct page_scores *s);
+int cb_gpu_page_topk(struct device *d, const struct page_topk *t);
 
 /* ---- gpu_recurrence.c ---- */
 

@@ -48,6 +48,7 @@ static void fill(struct gpu *g)
                            .sketch_topk = cb_gpu_sketch_topk,
                            .bounds = cb_gpu_bounds,
                            .page_scores = cb_gpu_page_scores,
+                           .page_topk = cb_gpu_page_topk,
                            .short_conv = cb_gpu_short_conv,
                            .decays = cb_gpu_decays,
                            .recurrence = cb_gpu_recurrence };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_sketch.c - searches of sketched keys. The CPU draws sketches in the bank, and the mirror has
  * copies of them, which search.cl scores; the slots that it finds are lists of the host. The CPU
- * searches where there is no room for all sketches of a layer, and scores the bounds of pages. */
+ * searches where there is no room for all sketches of a layer. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "device/sketch.h"
 #include "gpu.h"
-#include "gpu_mirror.h"
+#include "gpu_blocks.h"
 
 /* ---- what the CPU does ---- */
 
@@ -29,15 +29,6 @@ void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
     cb_gpu_wrote(g, sketch, (size_t)n_block * cb_sketch_bytes(bits, hd));
 }
 
-void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
-                   void *bounds)
-{
-    struct gpu *g = cb_gpu_of(d);
-
-    if (host_ready(g))
-        g->host.ops->bounds(&g->host, t, rows, n_page, page, hd, bounds);
-}
-
 /* The query in the host's memory; NULL: something has failed */
 static float *query(struct gpu *g, const float *q, int n)
 {
@@ -54,19 +45,6 @@ static void topk_on_host(struct gpu *g, const struct sketch_topk *s)
         g->host.ops->sketch_topk(&g->host, &host);
         g->traffic.host_sketches += (uint64_t)s->n_kv * (uint64_t)s->n_block;
     }
-    if (q != s->q)
-        free(q);
-}
-
-void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
-{
-    struct gpu *g = cb_gpu_of(d);
-    struct page_scores host = *s;
-    float *q = query(g, s->q, s->n_head * s->hd);
-
-    host.q = q;
-    if (q && !g->status)
-        g->host.ops->page_scores(&g->host, &host);
     if (q != s->q)
         free(q);
 }
@@ -93,6 +71,7 @@ enum {
 struct search {
     const struct sketch_topk *s;
     struct gpu_search of;
+    struct gpu_blocks b;
     int n_piece;
     uint64_t *page;  /* [n_kv][n_page] of the host: where the mirror's pages lie */
     int32_t *result; /* [n_kv][1 + k] of the host: how many slots, and they */
@@ -120,19 +99,17 @@ static int describe(struct gpu *g, struct search *x)
     const struct sketch_topk *s = x->s;
     struct gpu_search *of = &x->of;
 
-    for (int h = 0; h < s->n_kv; h++) {
-        const uint8_t *block = s->sketch + (size_t)h * s->head_bytes;
-        const struct gpu_area *a = cb_gpu_area(g, block);
-        const size_t bytes = cb_sketch_bytes(s->bits, s->hd);
-        int at;
-        if (!a || a->row_bytes != bytes)
-            return 0;
-        at = (int)((size_t)(block - a->rows) / bytes);
-        of->shift = a->shift;
-        of->first = at & ((1 << a->shift) - 1);
-        of->n_page = ((of->first + s->n_block - 1) >> a->shift) + 1;
-        of->block_bytes = (int32_t)bytes;
-    }
+    x->b = (struct gpu_blocks){ .at = s->sketch,
+                                .head_bytes = s->head_bytes,
+                                .bytes = cb_sketch_bytes(s->bits, s->hd),
+                                .n_kv = s->n_kv,
+                                .n_block = s->n_block };
+    if (!cb_gpu_blocks_of(g, &x->b))
+        return 0;
+    of->shift = x->b.shift;
+    of->first = x->b.first;
+    of->n_page = x->b.n_page;
+    of->block_bytes = (int32_t)x->b.bytes;
     for (int i = 0; i < 32; i++) {
         of->weight[i] = cb_sketch_weight[i];
         of->log[i] = cb_sketch_log[i];
@@ -183,28 +160,6 @@ static size_t work_space(struct gpu *g, struct search *x)
     if (g) /* may stay longer */
         x->found = cb_gpu_room_for(g, kv * (size_t)(s->k + 1) * sizeof(int32_t));
     return bytes + cb_gpu_aligned(kv * (size_t)(s->k + 1) * sizeof(int32_t));
-}
-
-/* Brings the sketches that the mirror has not. 0: there is no room for all of them. */
-static int find_pages(struct gpu *g, struct search *x)
-{
-    const struct sketch_topk *s = x->s;
-    uint64_t *page = x->page;
-
-    cb_gpu_mirror_begin(g);
-    for (int h = 0; h < s->n_kv; h++) {
-        const uint8_t *block = s->sketch + (size_t)h * s->head_bytes;
-        struct gpu_area *a = cb_gpu_area(g, block);
-        const int at = (int)((size_t)(block - a->rows) / a->row_bytes);
-        for (int i = 0; i < x->of.n_page; i++) {
-            g->locked = 1;
-            *page =
-                (uintptr_t)cb_gpu_mirror_page(g, a, (at >> a->shift) + i, at + s->n_block, GPU_MAY);
-            if (!*page++)
-                return 0;
-        }
-    }
-    return !g->status;
 }
 
 static void launch(struct gpu *g, struct gpu_program *p, const struct search *x)
@@ -281,7 +236,7 @@ static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
         cb_gpu_fail_memory(g, "search");
         return 1;
     }
-    if (!find_pages(g, x))
+    if (!cb_gpu_blocks_bring(g, &x->b, x->page))
         return 0;
     x->on_of = cb_gpu_in(g, &x->of, sizeof x->of);
     x->on_page = cb_gpu_in(g, x->page, n_page * sizeof *x->page);
@@ -309,9 +264,7 @@ void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
     struct gpu_program *p;
     int done = 0;
 
-    if (g->found.to && !g->found.used) /* another session's */
-        cb_gpu_found_home(g);
-    g->found.to = NULL;
+    cb_gpu_found_begin(g);
     for (int h = 0; h < s->n_kv; h++)
         s->n[h] = 0;
     if (g->status || s->k < 1)

@@ -14,6 +14,7 @@ gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \
 	backends/gpu/kernels/matmul.cl \
+	backends/gpu/kernels/pages.cl \
 	backends/gpu/kernels/peak.cl \
 	backends/gpu/kernels/search.cl \
 	backends/gpu/kernels/select.cl \
@@ -29,6 +30,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu.h \
 	backends/gpu/gpu_ahead.c backends/gpu/gpu_ahead.h \
 	backends/gpu/gpu_attention.c \
+	backends/gpu/gpu_blocks.c backends/gpu/gpu_blocks.h \
 	backends/gpu/gpu_boundary.c \
 	backends/gpu/gpu_cache.c backends/gpu/gpu_cache.h \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \
@@ -42,6 +44,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
 	backends/gpu/gpu_new_rows.c \
 	backends/gpu/gpu_pack.c backends/gpu/gpu_pack.h \
+	backends/gpu/gpu_pages.c \
 	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_recurrence.c \

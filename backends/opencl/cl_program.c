@@ -16,6 +16,7 @@ static const char *const text_of[GPU_TEXT_COUNT] = {
     [GPU_VECTOR] = cl_text_vector,
     [GPU_SELECT] = cl_text_select,
     [GPU_SEARCH] = cl_text_search,
+    [GPU_PAGES] = cl_text_pages,
     [GPU_ATTENTION] = cl_text_attention,
     [GPU_PEAK] = cl_text_peak,
 };

@@ -239,6 +239,15 @@ struct page_scores {
     int out_stride;
 };
 
+/* The k pages of each list that score highest; ties: the earlier page. k < n_page */
+struct page_topk {
+    struct page_scores s; /* out is not written */
+    int page, lo, k;      /* page p is slots lo + p * page .. lo + (p + 1) * page - 1 */
+    int32_t *idx;         /* [n_head / per][idx_stride] -> their k * page slots, ascending */
+    int idx_stride;
+    int later; /* 1: idx may be written until cb_device_wait() */
+};
+
 struct block_mass; /* prompt_blocks.h */
 struct line_sums;
 struct short_conv; /* recurrence.h */
@@ -411,6 +420,8 @@ struct ops {
     void (*bounds)(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
     void (*page_scores)(struct device *d, const struct page_scores *s);
+    /* 0: the device leaves it to page_scores and topk. NULL: it always does */
+    int (*page_topk)(struct device *d, const struct page_topk *t);
     /* NULL: the device has none */
     void (*index_scan)(struct device *d, const struct index_scan *s);
     /* These two are NULL where they are not supported. */

@@ -57,6 +57,10 @@ namespace search
 {
 #include "gpu/kernels/search.cl"
 }
+namespace pages
+{
+#include "gpu/kernels/pages.cl"
+}
 namespace peak
 {
 #include "gpu/kernels/peak.cl"
@@ -185,6 +189,8 @@ const std::vector<kernel> kernels = {
     ONE("search", search, sketch_rank),
     ONE("search", search, sketch_count),
     ONE("search", search, sketch_pick),
+    ONE("pages", pages, score_pages),
+    ONE("pages", pages, pick_pages),
     ONE("peak", peak, read_all),
     ONE("peak", peak, multiply_add),
     ATTENTION(64),

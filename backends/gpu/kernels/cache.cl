@@ -32,26 +32,6 @@ FUNCTION int row_at_entry(GLOBAL const struct lookup *x, int j)
     return x->first + ((GLOBAL const int *)x->list)[in < 0 ? j : j - x->n_found];
 }
 
-/* The sum of x over the items before this one; *all: over all of them */
-FUNCTION int sum_before(int x, IN_LOCAL int *of, int *all)
-{
-    const int item = ITEM();
-    int sum = x;
-
-    BARRIER();
-    of[item] = x;
-    BARRIER();
-    for (int step = 1; step < CACHE_ITEMS; step *= 2) {
-        const int more = item >= step ? of[item - step] : 0;
-        BARRIER();
-        sum += more;
-        of[item] = sum;
-        BARRIER();
-    }
-    *all = of[CACHE_ITEMS - 1];
-    return sum - x;
-}
-
 FUNCTION int age_of(GLOBAL const struct lookup *x, int place)
 {
     const int age = x->turn - ((GLOBAL const int *)x->turn_of)[place];
@@ -83,8 +63,8 @@ FUNCTION void free_places(GLOBAL const struct lookup *x, IN_LOCAL const int *end
         older += age_of(x, p) > end[0];
         equal += age_of(x, p) == end[0];
     }
-    older = sum_before(older, of, &all_older);
-    equal = sum_before(equal, of, &all_equal);
+    older = group_before(older, of, CACHE_ITEMS, &all_older);
+    equal = group_before(equal, of, CACHE_ITEMS, &all_equal);
     for (int p = from; p < to; p++) {
         const int age = age_of(x, p);
         int at = -1;
@@ -137,7 +117,7 @@ KERNEL void find_places(GLOBAL struct lookup *all, GLOBAL uint *came)
             turn_of[place[j]] = x->turn;
         n += place[j] < 0;
     }
-    before = sum_before(n, sums_, &n);
+    before = group_before(n, sums_, CACHE_ITEMS, &n);
     for (int p = item; p < x->cap; p += CACHE_ITEMS)
         if (turn_of[p] != x->turn)
             ADD_TO(&count_[age_of(x, p)], 1);

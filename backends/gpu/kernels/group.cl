@@ -31,3 +31,23 @@ AGREE(float, subgroup_sum, group_sum, x + y)
 AGREE(float, subgroup_max, group_max, fmax(x, y))
 AGREE(int, subgroup_count, group_count, x + y)
 AGREE(ulong, subgroup_total, group_total, x + y)
+
+/* The sum of x over the items before this one, of `items`; *all: over all of them */
+FUNCTION int group_before(int x, IN_LOCAL int *of, int items, int *all)
+{
+    const int item = ITEM();
+    int sum = x;
+
+    BARRIER();
+    of[item] = x;
+    BARRIER();
+    for (int step = 1; step < items; step *= 2) {
+        const int more = item >= step ? of[item - step] : 0;
+        BARRIER();
+        sum += more;
+        of[item] = sum;
+        BARRIER();
+    }
+    *all = of[items - 1];
+    return sum - x;
+}

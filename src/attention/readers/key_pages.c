@@ -61,28 +61,46 @@ static struct slot_range range_of(const struct attention *a, int l, int n)
     return r;
 }
 
-/* Bounds of the rank's pages in the range -> score[n_list][pages] */
-static void score_pages(struct attention *a, int l, const float *q, const struct slot_range *own,
-                        float *score)
+/* The scores of the rank's pages in the range -> score[n_list][pages] */
+static struct page_scores scores_of(const struct attention *a, int l, const float *q,
+                                    const struct slot_range *own, float *score)
 {
     const struct store *st = &a->bank->store[l];
     const int page = a->plan[l].sketch.page, n = (own->hi - own->lo) / page;
     const struct attn at = cb_parts_attn(a, l);
     const struct slot_lists *x = cb_reader_state(a, l);
-    const struct page_scores s = { .n_head = at.n_head,
-                                   .n_kv = at.n_kv,
-                                   .hd = at.hd,
-                                   .q = q,
-                                   .bounds = cb_store_sketch_at(st, 0, own->lo),
-                                   .head_bytes = st->head_sketch,
-                                   .n_page = n,
-                                   .per = at.n_head / x->n_list,
-                                   .mean = a->plan[l].sketch.heads == PER_KV_HEAD_MEAN,
-                                   .out = score,
-                                   .out_stride = n };
 
-    if (n)
-        a->dev->ops->page_scores(a->dev, &s);
+    return (struct page_scores){ .n_head = at.n_head,
+                                 .n_kv = at.n_kv,
+                                 .hd = at.hd,
+                                 .q = q,
+                                 .bounds = cb_store_sketch_at(st, 0, own->lo),
+                                 .head_bytes = st->head_sketch,
+                                 .n_page = n,
+                                 .per = at.n_head / x->n_list,
+                                 .mean = a->plan[l].sketch.heads == PER_KV_HEAD_MEAN,
+                                 .out = score,
+                                 .out_stride = n };
+}
+
+/* 1: the device has scored and chosen. */
+static int device_chooses(struct attention *a, int l, const struct page_scores *s,
+                          const struct slot_range *own, int k)
+{
+    const struct slot_lists *x = cb_reader_state(a, l);
+    const struct page_topk t = { .s = *s,
+                                 .page = a->plan[l].sketch.page,
+                                 .lo = own->lo,
+                                 .k = k,
+                                 .idx = cb_slot_lists_at(a, l, own, 0),
+                                 .idx_stride = a->bank->n_ctx,
+                                 .later = x->n_list == s->n_kv };
+
+    if (!a->dev->ops->page_topk || !a->dev->ops->page_topk(a->dev, &t))
+        return 0;
+    for (int h = 0; h < x->n_list; h++)
+        x->n[h] = k * t.page;
+    return 1;
 }
 
 /* List h reads n pages of the range, whose first one is page 0. */
@@ -142,10 +160,14 @@ static int choose(struct attention *a, int l, const float *q, const struct slot_
     const struct slot_lists *x = cb_reader_state(a, l);
     float *score = x->work;
     int32_t *best = (int32_t *)(score + (size_t)x->n_list * (size_t)n);
+    const struct page_scores s = scores_of(a, l, q, own, score);
 
     if (dealt)
         TRY(cb_rank_choice_begin(cb_context_split_choice(a), x->n_list, most_pages(a, l, r)));
-    score_pages(a, l, q, own, score);
+    else if (device_chooses(a, l, &s, own, k))
+        return CB_OK;
+    if (n)
+        a->dev->ops->page_scores(a->dev, &s);
     for (int h = 0; h < x->n_list; h++) {
         const float *of = score + (size_t)h * (size_t)n;
         a->dev->ops->topk(a->dev, of, n, k, best);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT */
+/* gpu_pages.c - bounds of the keys of pages, and the pages that score best by them. The CPU draws
+ * bounds in the bank, and the mirror has copies of them, which pages.cl scores. The CPU scores them
+ * where there is no room for all of a layer. */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "device/sketch.h"
+#include "gpu.h"
+#include "gpu_blocks.h"
+
+enum {
+    SCORE_ITEMS = 128, /* as in pages.cl */
+    LANES = 16,
+    PICK_ITEMS = 256,
+    NO_PROGRAM = 4, /* the note's bit */
+};
+
+/* As struct pages in pages.cl; the addresses of the mirror's pages follow. */
+struct gpu_pages {
+    int32_t n_page, n_block, first, shift, bytes;
+    int32_t hd, group, per, mean;
+    int32_t page, lo, k;
+};
+
+/* A choice of pages, and its work space on the device */
+struct choice {
+    const struct page_topk *t;
+    struct gpu_blocks b;
+    int n_list;
+    size_t list_bytes; /* of its number and its slots */
+    void *on, *q, *score, *found;
+};
+
+/* ---- what the CPU does ---- */
+
+void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
+                   void *bounds)
+{
+    struct gpu *g = cb_gpu_of(d);
+
+    cb_gpu_finish(g); /* rows that the device has stored must be there */
+    if (!g->status)
+        g->host.ops->bounds(&g->host, t, rows, n_page, page, hd, bounds);
+    cb_gpu_wrote(g, bounds, (size_t)n_page * cb_bounds_bytes(hd));
+}
+
+void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
+{
+    struct gpu *g = cb_gpu_of(d);
+    struct page_scores host = *s;
+    float *q =
+        g->status ? NULL : cb_gpu_to_host(g, s->q, (size_t)(s->n_head * s->hd) * sizeof *q);
+
+    host.q = q;
+    if (q && !g->status) {
+        g->host.ops->page_scores(&g->host, &host);
+        g->traffic.host_sketches += (uint64_t)s->n_kv * (uint64_t)s->n_page;
+    }
+    if (q != s->q)
+        free(q);
+}
+
+/* ---- on the device ---- */
+
+/* NULL: it does not compile, which is tried once. */
+static struct gpu_program *program(struct gpu *g)
+{
+    struct gpu_program *p;
+
+    if (g->said & 1u << NO_PROGRAM)
+        return NULL;
+    p = cb_gpu_program(g, GPU_PAGES, (struct gpu_options){ 0 });
+    if (!p) {
+        cb_gpu_say(g, NO_PROGRAM, "the CPU scores pages: the kernels do not compile");
+        g->said |= 1u << NO_PROGRAM; /* also where nobody listens */
+    }
+    return p;
+}
+
+static size_t table_bytes(const struct choice *x)
+{
+    return sizeof(struct gpu_pages) + (size_t)(x->b.n_kv * x->b.n_page) * sizeof(uint64_t);
+}
+
+/* Work space, which has been reserved; its bytes, where g is NULL */
+static size_t work_space(struct gpu *g, struct choice *x)
+{
+    const struct page_scores *s = &x->t->s;
+    const size_t q = (size_t)(s->n_head * s->hd) * sizeof(float);
+    const size_t score = (size_t)x->n_list * (size_t)s->n_page * sizeof(uint32_t);
+    const size_t found = (size_t)x->n_list * x->list_bytes;
+
+    x->q = g ? cb_gpu_in(g, s->q, q) : NULL;
+    x->score = g ? cb_gpu_scratch(g, score) : NULL;
+    x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
+    return cb_gpu_aligned(q) + cb_gpu_aligned(score) + cb_gpu_aligned(found);
+}
+
+/* What the kernels are to know goes to the device. 0: there is no room for all bounds. */
+static int describe(struct gpu *g, struct choice *x)
+{
+    const struct page_scores *s = &x->t->s;
+    struct gpu_pages *of;
+    void *host;
+
+    x->on = cb_gpu_room_beside(g, table_bytes(x), &host);
+    if (!x->on)
+        return 0;
+    of = host;
+    *of = (struct gpu_pages){ .n_page = s->n_page,
+                              .n_block = x->b.n_page,
+                              .first = x->b.first,
+                              .shift = x->b.shift,
+                              .bytes = (int32_t)x->b.bytes,
+                              .hd = s->hd,
+                              .group = s->n_head / s->n_kv,
+                              .per = s->per,
+                              .mean = s->mean,
+                              .page = x->t->page,
+                              .lo = x->t->lo,
+                              .k = x->t->k };
+    if (!cb_gpu_blocks_bring(g, &x->b, (uint64_t *)(void *)(of + 1)))
+        return 0;
+    cb_gpu_send(g, x->on, host, table_bytes(x));
+    return 1;
+}
+
+static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
+{
+    const size_t each = SCORE_ITEMS / LANES, n_page = (size_t)x->t->s.n_page;
+    const size_t pages[3] = { (n_page + each - 1) / each, (size_t)x->n_list, 1 };
+    const size_t lists[3] = { (size_t)x->n_list, 1, 1 };
+    const struct gpu_arg score[] = { GPU_P(x->on),
+                                     GPU_P((char *)x->on + sizeof(struct gpu_pages)), GPU_P(x->q),
+                                     GPU_P(x->score) };
+    const struct gpu_arg pick[] = { GPU_P(x->on), GPU_P(x->score), GPU_P(x->found) };
+
+    cb_gpu_run(g, p, "score_pages", pages, SCORE_ITEMS, score, 4, cb_gpu_mirror_pieces(g));
+    cb_gpu_run(g, p, "pick_pages", lists, PICK_ITEMS, pick, 3, NULL);
+}
+
+static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
+{
+    const struct page_topk *t = x->t;
+    const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(table_bytes(x));
+    const int n = t->k * t->page;
+
+    if (!cb_gpu_stage_fits(g, bytes))
+        return 0;
+    cb_gpu_stage_reserve(g, bytes);
+    if (!describe(g, x))
+        return 0;
+    work_space(g, x);
+    launch(g, p, x);
+    g->found = (struct gpu_found){
+        .to = t->idx, .on = x->found, .n_list = x->n_list, .n = n, .stride = t->idx_stride
+    };
+    g->traffic.hit_sketches += (uint64_t)t->s.n_kv * (uint64_t)t->s.n_page;
+    cb_gpu_done(g);
+    if (!t->later)
+        cb_gpu_found_home(g);
+    return 1;
+}
+
+int cb_gpu_page_topk(struct device *d, const struct page_topk *t)
+{
+    struct gpu *g = cb_gpu_of(d);
+    const struct page_scores *s = &t->s;
+    struct choice x = { .t = t,
+                        .b = { .at = s->bounds,
+                               .head_bytes = s->head_bytes,
+                               .bytes = cb_bounds_bytes(s->hd),
+                               .n_kv = s->n_kv,
+                               .n_block = s->n_page },
+                        .n_list = s->n_head / s->per };
+    struct gpu_program *p;
+    int done;
+
+    x.list_bytes = (size_t)(t->k * t->page + 1) * sizeof(int32_t);
+    cb_gpu_found_begin(g);
+    if (g->status)
+        return 1;
+    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b) ? NULL : program(g);
+    done = p && choose(g, p, &x);
+    g->locked = 0;
+    return done;
+}

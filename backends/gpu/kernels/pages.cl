@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* pages.cl - pages of keys whose bounds score highest for one token's queries. A score is that of
+ * struct page_scores, but a mean stays a sum, which has the same order. The kernels run one after
+ * the other. */
+
+#define SCORE_ITEMS 128
+#define LANES 16 /* items that share a page */
+#define HEADS 8 /* query heads at a time */
+#define PICK_ITEMS 256
+
+/* As struct gpu_pages in gpu_pages.c. Page p of KV head h is row first + p of its n_block pieces of
+ * 1 << shift rows. */
+struct pages {
+    int n_page, n_block, first, shift, bytes;
+    int hd, group, per, mean;
+    int page, lo, k; /* page p is slots lo + p * page on; so many pages are chosen */
+};
+
+FUNCTION bytes_t bounds_at(GLOBAL const struct pages *s, GLOBAL const ulong *block, int kv, int p)
+{
+    const int row = s->first + p;
+
+    return (bytes_t)block[kv * s->n_block + (row >> s->shift)] +
+           (long)(row & ((1 << s->shift) - 1)) * s->bytes;
+}
+
+/* A number as an integer of the same order; both zeros are one. */
+FUNCTION uint in_order(float x)
+{
+    const uint u = AS_UINT(x + 0.0f);
+
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* Pages of list GROUP(1), from GROUP(0) * SCORE_ITEMS / LANES on -> score[n_list][n_page]. Items
+ * whose page is beyond the last take that one, so that all of them do the same. */
+KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
+                        GLOBAL const float *q, GLOBAL uint *score)
+{
+    LOCAL float part_[HEADS * (SCORE_ITEMS + 1)], head_[SCORE_ITEMS / LANES * HEADS];
+    const int item = ITEM(), own = item / LANES, lane = item % LANES, list = GROUP(1);
+    const int at = GROUP(0) * (SCORE_ITEMS / LANES) + own, hd = s->hd;
+    const int p = at < s->n_page ? at : s->n_page - 1;
+    bytes_t x = bounds_at(s, block, list * s->per / s->group, p);
+    float all = s->mean ? 0.0f : -INFINITY;
+
+    for (int from = 0; from < s->per; from += HEADS) {
+        const int heads = s->per - from < HEADS ? s->per - from : HEADS;
+        GLOBAL const float *y = q + (long)(list * s->per + from) * hd;
+        float sum[HEADS] = { 0 };
+        for (int c = lane; c < hd; c += LANES) {
+            const float min = load_f16(x + 2 * c), max = load_f16(x + 2 * (hd + c));
+            UNROLL for (int h = 0; h < HEADS; h++) {
+                const float w = y[(long)(h < heads ? h : 0) * hd + c];
+                sum[h] += fmax(w * min, w * max);
+            }
+        }
+        for (int h = 0; h < HEADS; h++)
+            part_[h * (SCORE_ITEMS + 1) + item] = sum[h];
+        BARRIER();
+        if (lane < heads) {
+            float bound = 0.0f;
+            for (int i = 0; i < LANES; i++)
+                bound += part_[lane * (SCORE_ITEMS + 1) + own * LANES + i];
+            head_[own * HEADS + lane] = bound;
+        }
+        BARRIER();
+        for (int h = 0; h < heads; h++) {
+            const float bound = head_[own * HEADS + h];
+            all = s->mean ? all + bound : fmax(all, bound);
+        }
+    }
+    if (lane == 0 && at < s->n_page)
+        score[(long)list * s->n_page + p] = in_order(all);
+}
+
+/* List GROUP(0): the slots of its k best pages, the earlier one of equals, ascending ->
+ * found[n_list][1 + k * page], after their number. The k-th score is found eight bits at a time;
+ * then an item has adjacent pages. */
+KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const uint *score, GLOBAL int *found)
+{
+    LOCAL int before_[PICK_ITEMS], end_[2];
+    LOCAL uint count_[PICK_ITEMS];
+    const int item = ITEM(), n = s->n_page, each = (n + PICK_ITEMS - 1) / PICK_ITEMS;
+    const int from = item * each, to = from + each < n ? from + each : n;
+    GLOBAL const uint *x = score + (long)GROUP(0) * n;
+    GLOBAL int *out = found + (long)GROUP(0) * (s->k * s->page + 1);
+    uint least = 0;
+    int left = s->k, above = 0, equal = 0, all;
+
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int own, before;
+        count_[item] = 0;
+        BARRIER();
+        for (int p = item; p < n; p += PICK_ITEMS)
+            if (shift == 24 || (x[p] ^ least) >> (shift + 8) == 0)
+                ADD_TO(&count_[x[p] >> shift & 255], 1u);
+        BARRIER();
+        own = (int)count_[255 - item];
+        before = group_before(own, before_, PICK_ITEMS, &all);
+        if (before < left && before + own >= left) {
+            end_[0] = 255 - item;
+            end_[1] = left - before;
+        }
+        BARRIER();
+        least |= (uint)end_[0] << shift;
+        left = end_[1];
+    }
+    for (int p = from; p < to; p++) {
+        above += x[p] > least;
+        equal += x[p] == least;
+    }
+    above = group_before(above, before_, PICK_ITEMS, &all);
+    equal = group_before(equal, before_, PICK_ITEMS, &all);
+    above += equal < left ? equal : left;
+    if (item == 0)
+        out[0] = s->k * s->page;
+    for (int p = from; p < to; p++) {
+        if (!(x[p] > least || (x[p] == least && equal++ < left)))
+            continue;
+        for (int i = 0; i < s->page; i++)
+            out[1 + above * s->page + i] = s->lo + p * s->page + i;
+        above++;
+    }
+}
