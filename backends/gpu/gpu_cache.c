@@ -54,11 +54,11 @@ static void free_cache(struct gpu *g, struct gpu_cache *c)
     free(c);
 }
 
-static void give_up(struct gpu *g, struct gpu_cache *c)
+/* Kernels bring none of these rows until lists have brought a part of them again. */
+static void give_up(struct gpu *g, struct gpu_area *k, struct gpu_area *v)
 {
-    struct gpu_area *k = c->k, *v = c->v;
-
-    free_cache(g, c);
+    if (k->cache)
+        free_cache(g, k->cache);
     k->brought = 0;
     cb_gpu_unmap(g, k);
     cb_gpu_unmap(g, v);
@@ -69,13 +69,13 @@ void cb_gpu_cache_leave(struct gpu *g, const void *rows)
     struct gpu_area *a = cb_gpu_area(g, rows);
 
     if (a && a->cache)
-        give_up(g, a->cache);
+        give_up(g, a->cache->k, a->cache->v);
 }
 
 void cb_gpu_cache_close(struct gpu *g)
 {
     while (g->caches && g->caches->list)
-        give_up(g, g->caches->list);
+        give_up(g, g->caches->list->k, g->caches->list->v);
     free(g->caches);
     g->caches = NULL;
     cb_gpu_free(g, (void *)(uintptr_t)g->came.on);
@@ -181,6 +181,10 @@ static struct gpu_cache *cache_for(struct gpu *g, const struct kv_run *run)
         return NULL;
     if (k->cache && (k->cache->v != v || k->cache->cap < run->n || k->cache->rows < end))
         free_cache(g, k->cache);
+    if (cb_gpu_map_is_cold(k, end) || cb_gpu_map_is_cold(v, end)) {
+        give_up(g, k, v);
+        return NULL;
+    }
     if (cb_gpu_map(g, k, end) && cb_gpu_map(g, v, end) &&
         (k->cache || make(g, k, v, run->n, end))) {
         cb_gpu_chosen_unwatch(g, k->rows);
@@ -189,10 +193,7 @@ static struct gpu_cache *cache_for(struct gpu *g, const struct kv_run *run)
         return k->cache;
     }
     k->map.failed = 1;
-    if (k->cache)
-        give_up(g, k->cache);
-    cb_gpu_unmap(g, k);
-    cb_gpu_unmap(g, v);
+    give_up(g, k, v);
     return NULL;
 }
 

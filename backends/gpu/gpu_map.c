@@ -4,9 +4,13 @@
  * the bank back says so first (cb_store_wrote), and then they are given up here. */
 #include "gpu_map.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { MORE = 16 }; /* a part of what is there is pinned beyond what is needed */
+enum {
+    MORE = 16, /* a part of what is there is pinned beyond what is needed */
+    COLD = 16, /* more than this part of pages has to be on the disk */
+};
 
 static size_t up(size_t bytes)
 {
@@ -32,6 +36,28 @@ static size_t copied_at_once(const struct gpu *g, const void *p, size_t bytes)
         if (at < a->map.end[i] && bytes > a->map.end[i] - at)
             return a->map.end[i] - at;
     return bytes;
+}
+
+/* The rows of a saved bank are mapped from its file. New rows come home later, so one page more may
+ * not be in memory yet. */
+int cb_gpu_map_is_cold(const struct gpu_area *a, int n)
+{
+    enum { LOOK = 1024 };
+    const size_t want = up(a->row_bytes * (size_t)n), page = up(1);
+    size_t all = 0, cold = 0;
+    unsigned char in[LOOK];
+
+    if ((uintptr_t)a->rows % page)
+        return 0;
+    for (size_t at = mapped(a), look; at < want; at += look * page) {
+        look = (want - at) / page < LOOK ? (want - at) / page : LOOK;
+        if (mincore((void *)(uintptr_t)(a->rows + at), look * page, in))
+            return 0;
+        for (size_t i = 0; i < look; i++)
+            cold += !(in[i] & 1);
+        all += look;
+    }
+    return cold > all / COLD + 1;
 }
 
 int cb_gpu_map(struct gpu *g, struct gpu_area *a, int n)

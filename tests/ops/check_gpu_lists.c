@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* check_gpu_lists.c - chosen rows that a CUDA device's kernels find and bring from the host's
  * memory, beside those that the host packs. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "against_ref.h"
 #include "engine/session.h"
+#include "gpu/gpu.h"
 #include "kit/device_answer.h"
 #include "kit/isa.h"
 #include "kit/suite.h"
@@ -90,15 +94,94 @@ START_TEST(rows_that_kernels_bring)
 }
 END_TEST
 
+/* ---- rows on the disk ---- */
+
+enum { ROWS = 8192, HD = 64, LIST = 128, CALLS = 40 };
+
+static size_t pages_in_memory(void *at, size_t bytes)
+{
+    const size_t n = bytes / (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *in = calloc(n, 1);
+    size_t is = 0;
+
+    ck_assert(!mincore(at, bytes, in));
+    for (size_t i = 0; i < n; i++)
+        is += in[i] & 1;
+    free(in);
+    return is;
+}
+
+/* Tokens whose lists name other rows of the first eighth each time, and the last one */
+static void attend_to_lists(const uint8_t *k, const uint8_t *v)
+{
+    static float q[HD], out[HD];
+    int32_t idx[LIST];
+    const struct kv_run run = { .k = k, .v = v, .idx = idx, .n = LIST };
+    const struct attn a = { .n_tok = 1,
+                            .n_head = 1,
+                            .n_kv = 1,
+                            .hd = HD,
+                            .scale = 1,
+                            .type_k = KV_F16,
+                            .type_v = KV_F16,
+                            .run = &run,
+                            .q = q,
+                            .q_stride = HD,
+                            .out = out };
+
+    for (int i = 0; i < CALLS; i++) {
+        for (int j = 0; j < LIST - 1; j++)
+            idx[j] = i * LIST % (ROWS / 8) + j;
+        idx[LIST - 1] = ROWS - 1;
+        dev->ops->attention(dev, &a, 1);
+        ck_assert_ok(cb_device_wait(dev));
+    }
+}
+
+/* Rows of a mapped file are pinned once they are in memory, and pinning does not bring them. */
+START_TEST(rows_on_the_disk_are_not_pinned)
+{
+    const size_t bytes = ROWS * cb_kv_row_bytes(KV_F16, HD);
+    FILE *f = tmpfile();
+    uint8_t *at;
+    int sum = 0;
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert(!ftruncate(fileno(f), (off_t)(2 * bytes)));
+    at = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(f), 0);
+    ck_assert_ptr_ne(at, MAP_FAILED);
+    ck_assert(!madvise(at, 2 * bytes, MADV_RANDOM));
+    ck_assert(open_isa(ISA_FROM, 1));
+    for (int v = 0; v < 2; v++)
+        ck_assert_ok(dev->ops->memory->watch(dev, at + (size_t)v * bytes, bytes / ROWS, ROWS));
+    attend_to_lists(at, at + bytes);
+    ck_assert_uint_eq(cb_gpu_of(dev)->mapped_bytes, 0);
+    ck_assert_uint_lt(pages_in_memory(at, 2 * bytes),
+                      bytes / (size_t)sysconf(_SC_PAGESIZE)); /* half of them */
+    for (size_t i = 0; i < 2 * bytes; i++)
+        sum += ((const volatile uint8_t *)at)[i];
+    ck_assert_int_eq(sum, 0);
+    attend_to_lists(at, at + bytes);
+    ck_assert_uint_ge(cb_gpu_of(dev)->mapped_bytes, 2 * bytes);
+    for (int v = 0; v < 2; v++)
+        dev->ops->memory->unwatch(dev, at + (size_t)v * bytes);
+    munmap(at, 2 * bytes);
+    fclose(f);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("lists");
-    TCase *tc = tcase_create(NAME);
+    TCase *tc = tcase_create(NAME), *disk = tcase_create("disk");
 
     if (!cb_isa_any() || !cb_isa_pretends())
         return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, rows_that_kernels_bring, 0, 3);
+    tcase_add_checked_fixture(disk, set_up, tear_down);
+    tcase_add_test(disk, rows_on_the_disk_are_not_pinned);
     suite_add_tcase(s, tc);
+    suite_add_tcase(s, disk);
     return cb_suite_run(s);
 }
