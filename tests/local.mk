@@ -68,6 +68,8 @@ check_programs = \
 	tests/ops/check_cuda_driver \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_lists_cuda \
+	tests/ops/check_selectors_cuda \
+	tests/ops/check_selectors_opencl \
 	tests/ops/check_ops_cuda \
 	tests/ops/check_pages_cuda \
 	tests/ops/check_prompts_cuda \
@@ -199,13 +201,17 @@ tests_ops_check_sketch_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_set_opencl_SOURCES = tests/ops/check_working_set.c tests/ops/against_ref.h
 tests_ops_check_set_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_set_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_selectors_opencl_SOURCES = tests/ops/check_gpu_selectors.c
+tests_ops_check_selectors_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_selectors_opencl_LDFLAGS = $(check_ldflags)
 
 tests_ops_check_recurrence_opencl_SOURCES = tests/ops/check_recurrence.c tests/ops/against_ref.h
 tests_ops_check_recurrence_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_recurrence_opencl_LDFLAGS = $(guard_ldflags)
 
 # And on a CUDA device that pretends (tests/pretend), or, with CTXBANK_TEST_CUDA=real, on a real one
-cuda_ldflags = $(guard_ldflags) -Wl,--wrap=dlopen,-u,__wrap_dlopen
+pretend_ldflags = -Wl,--wrap=dlopen,-u,__wrap_dlopen
+cuda_ldflags = $(guard_ldflags) $(pretend_ldflags)
 tests_ops_check_attn_cuda_SOURCES = tests/ops/check_attn.c tests/ops/against_ref.h
 tests_ops_check_attn_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_attn_cuda_LDFLAGS = $(cuda_ldflags)
@@ -230,6 +236,9 @@ tests_ops_check_prompts_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_bytes_cuda_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_bytes_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_selectors_cuda_SOURCES = tests/ops/check_gpu_selectors.c
+tests_ops_check_selectors_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_selectors_cuda_LDFLAGS = $(check_ldflags) $(pretend_ldflags)
 tests_ops_check_lists_cuda_SOURCES = tests/ops/check_gpu_lists.c tests/ops/against_ref.h
 tests_ops_check_lists_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_lists_cuda_LDFLAGS = $(cuda_ldflags)

@@ -10,7 +10,7 @@
 #include "gpu.h"
 #include "gpu_runs.h"
 
-enum { NQ = 8, NB = 64, SPLIT = 1024, MOST_HD = 512 };
+enum { NQ = 8, NB = 64, SPLIT = 1024, AT_ONCE = 16 };
 enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 4096 };
 /* attend_few.cl: entries at a time, of a warp and of its group; SMs of a large device */
@@ -37,25 +37,49 @@ static struct gpu_program *program(struct gpu *g, const struct attn *a)
 
 /* ---- on the CPU ---- */
 
-/* The whole of an op whose rows the device does not have */
-static void attend_on_host(struct gpu *g, const struct attn *a)
+/* 1: the CPU attends, whatever the device has */
+static int is_for_host(const struct attn *a)
+{
+    return a->n_tok > 0 && (a->hd > GPU_MOST_HD || a->blocks);
+}
+
+static void queries_home(struct gpu *g, const struct attn *a, struct attn *host)
 {
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
-    struct attn host = *a;
-    float *q = cb_gpu_to_host(g, a->q, floats(q_span(a)));
+    float *q = cb_gpu_host_for(g, (float *)(uintptr_t)a->q, floats(q_span(a)));
 
-    host.q = q;
-    host.out = cb_gpu_host_for(g, a->out, floats(rows * a->hd));
-    host.lse = cb_gpu_host_for(g, a->lse, floats(rows));
-    if (!g->status) {
-        g->host.ops->attention(&g->host, &host, 1);
-        for (int h = 0; h < a->n_kv; h++)
-            g->traffic.host_rows += (uint64_t)a->run[h].n;
-    }
-    cb_gpu_from_host(g, a->out, host.out, floats(rows * a->hd));
-    cb_gpu_from_host(g, a->lse, host.lse, floats(rows));
-    if (q != a->q)
-        free(q);
+    if (q && q != a->q)
+        cb_gpu_fetch(g, q, a->q, floats(q_span(a)));
+    *host = *a;
+    host->q = q;
+    host->out = cb_gpu_host_for(g, a->out, floats(rows * a->hd));
+    host->lse = cb_gpu_host_for(g, a->lse, floats(rows));
+}
+
+static void results_on(struct gpu *g, const struct attn *a, const struct attn *host)
+{
+    const int64_t rows = (int64_t)a->n_tok * a->n_head;
+
+    cb_gpu_from_host(g, a->out, host->out, floats(rows * a->hd));
+    cb_gpu_from_host(g, a->lse, host->lse, floats(rows));
+    if (host->q != a->q)
+        free((void *)(uintptr_t)host->q);
+    for (int h = 0; !g->status && h < a->n_kv; h++)
+        g->traffic.host_rows += (uint64_t)a->run[h].n;
+}
+
+/* The whole of n <= AT_ONCE calls whose rows the device does not have */
+static void attend_on_host(struct gpu *g, const struct attn *a, int n)
+{
+    struct attn host[AT_ONCE];
+
+    for (int i = 0; i < n; i++)
+        queries_home(g, &a[i], &host[i]);
+    cb_gpu_finish(g);
+    if (!g->status)
+        g->host.ops->attention(&g->host, host, n);
+    for (int i = 0; i < n; i++)
+        results_on(g, &a[i], &host[i]);
 }
 
 /* Some entries of each run, one piece of each at a time */
@@ -364,17 +388,23 @@ static void attend_call(struct gpu *g, const struct attn *a)
 
     if (g->status || a->n_tok < 1)
         return;
-    p = a->hd <= MOST_HD ? program(g, a) : NULL;
+    p = program(g, a);
     if (!p)
         cb_gpu_say(g, 1, "the CPU attends: the kernel for this model does not compile");
     if (!p || !attend(g, p, a))
-        attend_on_host(g, a);
+        attend_on_host(g, a, 1);
 }
 
 void cb_gpu_attention(struct device *d, const struct attn *a, int n)
 {
-    for (int i = 0; i < n; i++)
-        attend_call(cb_gpu_of(d), &a[i]);
+    for (int i = 0, m; i < n; i += m) {
+        for (m = 0; m < AT_ONCE && i + m < n && is_for_host(&a[i + m]);)
+            m++;
+        if (m)
+            attend_on_host(cb_gpu_of(d), a + i, m);
+        else
+            attend_call(cb_gpu_of(d), &a[i + m++]);
+    }
 }
 
 /* ---- scores ---- */
@@ -447,7 +477,7 @@ void cb_gpu_score(struct device *d, const struct score *s)
     for (int h = 0; h < s->a.n_kv; h++)
         given |= s->a.run[h].given;
     given |= s->peak || s->most || s->squares;
-    p = !given && s->a.hd <= MOST_HD ? program(g, &s->a) : NULL;
+    p = !given && s->a.hd <= GPU_MOST_HD ? program(g, &s->a) : NULL;
     if (!p || !score(g, p, s))
         score_on_host(g, s);
 }

@@ -136,6 +136,11 @@ static void memory_traffic(const struct device *d, struct device_traffic *out)
     *out = mine(d)->traffic;
 }
 
+static struct device *memory_host(struct device *d)
+{
+    return &cb_gpu_of(d)->host;
+}
+
 const struct device_memory cb_gpu_memory = {
     .alloc = memory_alloc,
     .spare = memory_spare,
@@ -150,4 +155,6 @@ const struct device_memory cb_gpu_memory = {
     .weights_ahead = cb_gpu_weights_ahead,
     .weights_plan = cb_gpu_weights_plan,
     .traffic = memory_traffic,
+    .host = memory_host,
+    .most_hd = GPU_MOST_HD,
 };

@@ -72,6 +72,8 @@ struct prompt_reading {
 struct attention {
     const struct cb_model *model;
     struct device *dev;
+    struct device *host; /* cb_device_host(dev): what readers keep in the host's memory is read
+                            there */
     struct bank *bank;
     struct policy *policy;
     const struct layer_plan *plan; /* [n_layer] the policy's */
@@ -116,7 +118,8 @@ struct attention {
 
 /* What a layer's trained selector makes of tokens that go through it, for a layer that scores:
  * queries [n][selector.n_head][selector.hd] and keys [n][selector.hd], rotated, and weights
- * [n][selector.n_head] of the heads; `stride` floats from one token to the next. q NULL: nothing */
+ * [n][selector.n_head] of the heads, in the host's memory; `stride` floats from one token to the
+ * next. q NULL: nothing */
 struct index_rows {
     const float *q, *k, *weight;
     int stride;

@@ -74,7 +74,7 @@ static void score_rows(const struct index_choice *x, const struct attention *a, 
 
     for (int i = 0; i < n_tok; i++)
         memset(out + (size_t)i * x->stride, 0, (size_t)max_int(n, 0) * sizeof *out);
-    a->dev->ops->score(a->dev, &s);
+    a->host->ops->score(a->host, &s);
 }
 
 /* Scores of n keys for all queries, of which k are wanted -> x->score */
@@ -97,7 +97,7 @@ static void score(const struct index_choice *x, const struct attention *a,
                                   .work = x->work };
 
     if (keys->strips)
-        a->dev->ops->index_scan(a->dev, &s);
+        a->host->ops->index_scan(a->host, &s);
     else
         score_rows(x, a, keys->at, keys->type, n, q, 0, q->n, x->score);
 }
@@ -116,7 +116,7 @@ static void take_near(struct index_choice *x, const struct attention *a,
             x->place[m++] = j;
         }
     score_rows(x, a, x->key, KV_F32, m, q, i, 1, x->near);
-    a->dev->ops->topk(a->dev, x->near, m, want, x->at);
+    a->host->ops->topk(a->host, x->near, m, want, x->at);
     for (int j = 0; j < want; j++)
         x->taken[x->place[x->at[j]]] = 1;
 }
@@ -130,13 +130,13 @@ static void choose_near(struct index_choice *x, const struct attention *a,
     const int n_cand = k + min_int(off_by(k), n - k), sure = max_int(0, k - off_by(k));
     int m = 0;
 
-    a->dev->ops->topk(a->dev, score, n, n_cand, x->cand);
+    a->host->ops->topk(a->host, score, n, n_cand, x->cand);
     for (int j = 0; j < n_cand; j++) {
         x->near[j] = score[x->cand[j]];
         x->taken[j] = 0;
     }
     if (sure)
-        a->dev->ops->topk(a->dev, x->near, n_cand, sure, x->at);
+        a->host->ops->topk(a->host, x->near, n_cand, sure, x->at);
     for (int j = 0; j < sure; j++)
         x->taken[x->at[j]] = 1;
     take_near(x, a, keys, q, i, n_cand, k - sure);
@@ -160,7 +160,7 @@ void cb_index_choose(struct index_choice *x, const struct attention *a,
         if (keys->strips && n_key[i] > k)
             choose_near(x, a, keys, q, i, n_key[i], k, to);
         else
-            a->dev->ops->topk(a->dev, x->score + (size_t)i * x->stride, n_key[i], k, to);
+            a->host->ops->topk(a->host, x->score + (size_t)i * x->stride, n_key[i], k, to);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "index_keys.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "bank/pages.h"
 #include "base/err.h"
@@ -94,7 +95,7 @@ void cb_index_keys_largest(const struct index_keys *x, const struct attention *a
     for (int r = 0; r < m * p->n_head; r++)
         for (int j = 0; j <= cb_score_piece(piece, n - 1); j++)
             out[(size_t)r * (size_t)stride + (size_t)j] = -INFINITY;
-    a->dev->ops->score(a->dev, &s);
+    a->host->ops->score(a->host, &s);
 }
 
 size_t cb_index_keys_bytes(const struct index_keys *x, int n)
@@ -117,11 +118,45 @@ uint64_t cb_index_keys_scanned(const struct index_keys *x, int n)
 
 /* ---- of a session ---- */
 
-int cb_index_sets_open(const struct attention *a, struct index_sets *x)
+/* "0-2, 5": the layers whose reader has the state x; as many as fit */
+static void list_layers(const struct attention *a, const void *x, char *text, size_t size)
 {
-    if (a->dev->ops->memory)
+    const int n = a->bank->n_layer;
+    size_t at = 0;
+
+    for (int l = 0, end; l < n && at < size; l = end) {
+        for (end = l; end < n && cb_reader_state(a, end) == x;)
+            end++;
+        if (end - l > 1)
+            at += (size_t)snprintf(text + at, size - at, "%s%d-%d", at ? ", " : "", l, end - 1);
+        else if (end > l)
+            at += (size_t)snprintf(text + at, size - at, "%s%d", at ? ", " : "", l);
+        end += end == l;
+    }
+}
+
+/* What the CPU does for a device with memory of its own */
+static void note_host(const struct attention *a, const struct index_sets *x, int by_blocks)
+{
+    const struct device_memory *m = a->dev->ops->memory;
+    const char *attends = m->most_hd && a->model->hp.hd > m->most_hd ? " and attends there"
+                          : by_blocks ? " and attends there in prompts"
+                                      : "";
+    char layers[96] = "";
+
+    list_layers(a, x, layers, sizeof layers);
+    snprintf(a->policy->note, sizeof a->policy->note,
+             "policy %s, device %s: the CPU scores the selectors' keys%s, in layers %s",
+             a->policy->m->name, a->dev->name, attends, layers);
+}
+
+int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks)
+{
+    if (!a->host)
         return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
                        a->policy->m->name, a->dev->name);
+    if (a->host != a->dev)
+        note_host(a, x, by_blocks);
     x->key = cb_state_calloc(x, (size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
     x->most = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->most);
     return cb_state_status(x);
@@ -174,7 +209,7 @@ int cb_index_stored(struct attention *a, const struct chunk *c)
 {
     const struct index_keys *x = cb_index_set(cb_reader_state(a, c->l), c->l, 0);
 
-    cb_index_keys_put(x, a->dev, c->index.k, c->index.stride, c->n, c->pos0);
+    cb_index_keys_put(x, a->host, c->index.k, c->index.stride, c->n, c->pos0);
     if (!a->bank->decoding && c->pos0 + c->n == c->pos_end)
         collapse(x, a, c->pos_end);
     note(a, c->l, c->pos0 + c->n);

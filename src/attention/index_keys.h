@@ -53,8 +53,9 @@ struct index_sets {
     size_t cap;
 };
 
-/* CB_EUNSUPPORTED where the session's device does not score such keys; CB_ENOMEM */
-int cb_index_sets_open(const struct attention *a, struct index_sets *x);
+/* by_blocks: prompts attend by struct attn_blocks. Where the CPU scores for another device, the
+ * policy's note says so. CB_EUNSUPPORTED: the device has no CPU that does; CB_ENOMEM */
+int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks);
 /* Room in x->list for n lists of `each` tokens; what is there stays. CB_ENOMEM */
 int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each);
 static inline struct index_keys *cb_index_set(const struct index_sets *x, int l, int sort)

@@ -249,6 +249,13 @@ int cb_device_wait(struct device *d)
     return d->ops->memory ? d->ops->memory->wait(d) : CB_OK;
 }
 
+struct device *cb_device_host(struct device *d)
+{
+    const struct device_memory *m = d->ops->memory;
+
+    return !m ? d : m->host ? m->host(d) : NULL;
+}
+
 struct device_traffic cb_device_traffic(const struct device *d)
 {
     struct device_traffic t = { 0 };

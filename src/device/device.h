@@ -310,6 +310,9 @@ struct device_memory {
     int (*weights_plan)(struct device *d, const struct layer_weights *layer, int n_layer, int n_tok,
                         uint64_t rows, uint64_t more, uint64_t *weights, uint64_t *ahead);
     void (*traffic)(const struct device *d, struct device_traffic *out);
+    /* The CPU's, with the same lock and threads; NULL: there is none */
+    struct device *(*host)(struct device *d);
+    int most_hd; /* with larger heads the CPU attends; 0: with none */
 };
 
 struct ops {
@@ -486,6 +489,9 @@ void cb_device_copy(struct device *d, void *to, const void *from, size_t bytes);
 void cb_device_copy_rows(struct device *d, void *to, size_t to_stride, const void *from,
                          size_t from_stride, size_t bytes, int n);
 int cb_device_wait(struct device *d);
+/* The device whose ops compute in the host's memory, of what they have computed: d itself, or the
+ * CPU beside it; NULL: there is none */
+struct device *cb_device_host(struct device *d);
 /* All 0 where the device's memory is the host's */
 struct device_traffic cb_device_traffic(const struct device *d);
 

@@ -203,7 +203,7 @@ static enum index_part index_part(const struct rows *r, int l)
     return part;
 }
 
-/* Queries and keys of the index heads; the key lies after the last head. */
+/* Queries and keys of the index heads, ready to be scored; the key lies after the last head. */
 static void rotate_index(const struct rows *r, const struct layer *y, enum index_part part)
 {
     struct cb_session *s = r->s[0];
@@ -216,6 +216,7 @@ static void rotate_index(const struct rows *r, const struct layer *y, enum index
                           r->n_tok, p->n_head + keys - first, p->hd,
                           (int)cb_selector_row(&s->model->hp), s->rope[y->rope].n_rot,
                           r->cs[y->rope]);
+    cb_selector_rows_home(s, r->n_tok);
 }
 
 int cb_attention_block(const struct rows *r, int l, const float *in, int bits)

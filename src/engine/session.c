@@ -271,6 +271,8 @@ int cb_session_work_open(struct cb_session *s)
                     &w->bytes));
     if (hp->selector.n_head)
         TRY(grow_on(s->dev, &w->index, c * cb_selector_row(hp), &w->bytes));
+    if (hp->selector.n_head && s->dev->ops->memory)
+        TRY(grow(&w->index_host, c * cb_selector_row(hp), &w->bytes));
     TRY(compress_work(s));
     if ((hp->moe.limited || (s->model->arch->has & (HAS_XIELU | HAS_ALTUP))) && s->dev->ops->memory)
         TRY(grow(&w->limited, 2 * c * (size_t)hp->n_ff_max, &w->bytes));
@@ -322,6 +324,7 @@ void cb_session_work_close(struct device *d, struct work *w)
     free(w->limited);
     free(w->back);
     free(w->made);
+    free(w->index_host);
     cb_moe_work_close(&w->moe, d);
     cb_stream_work_close(&w->streams, d);
     free(w->logits);

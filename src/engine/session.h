@@ -25,7 +25,8 @@ struct work {
     float *latent; /* [chunk][the largest rank] of latent attention, or of others with a low rank
                       beside attention; or NULL */
     float *index;  /* [chunk][..] of selectors (cb_selector_row), or NULL */
-    float *gate, *up; /* [chunk][n_ff] */
+    float *index_host; /* the same in the host's memory, where the device has its own; or NULL */
+    float *gate, *up;  /* [chunk][n_ff] */
     float *limited; /* [2][chunk][n_ff] the host's, where it limits these or has the activation, and
                        they are the device's; or NULL */
     float *made;    /* [chunk][..] of layers with entries (struct entry_columns), the host's; or

@@ -72,6 +72,7 @@ static int open_attention(struct cb_session *s, const char *prefill)
 {
     s->attention = (struct attention){ .model = s->model,
                                        .dev = s->dev,
+                                       .host = cb_device_host(s->dev),
                                        .bank = &s->bank,
                                        .policy = s->policy,
                                        .rope = s->rope,

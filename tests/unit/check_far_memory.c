@@ -37,6 +37,7 @@ struct late {
 static struct far {
     const struct ops *near; /* the plain device's */
     struct ops ops;
+    struct device host; /* the plain device, which cannot touch what is far */
     uint8_t *arena;
     size_t used;
     uint64_t spare;
@@ -176,6 +177,13 @@ static void far_ahead(struct device *d, const struct kv_run *run, int n)
     }
 }
 
+static struct device *far_host(struct device *d)
+{
+    far.host = *d;
+    far.host.ops = far.near;
+    return &far.host;
+}
+
 static const struct device_memory far_memory = { .alloc = far_alloc,
                                                  .free = far_free,
                                                  .spare = far_spare,
@@ -184,7 +192,8 @@ static const struct device_memory far_memory = { .alloc = far_alloc,
                                                  .watch = far_watch,
                                                  .unwatch = far_unwatch,
                                                  .wrote = far_wrote,
-                                                 .ahead = far_ahead };
+                                                 .ahead = far_ahead,
+                                                 .host = far_host };
 
 /* ---- ops ---- */
 
@@ -263,6 +272,21 @@ static void far_rope(struct device *d, enum rope_kind kind, float *x, int n_tok,
                      int stride, int n_rot, const float *cs)
 {
     FAR(rope(d, kind, x, n_tok, n_head, hd, stride, n_rot, cs));
+}
+
+static void far_short_conv(struct device *d, const struct short_conv *c, int n)
+{
+    FAR(short_conv(d, c, n));
+}
+
+static void far_decays(struct device *d, const struct decays *x)
+{
+    FAR(decays(d, x));
+}
+
+static void far_recurrence(struct device *d, const struct recurrence *r, int n)
+{
+    FAR(recurrence(d, r, n));
 }
 
 /* The rows that a run reads of keys (v = 0) or values are the same in the mirror. */
@@ -421,6 +445,9 @@ static void make_far(struct device *d, uint64_t spare)
     far.ops.scale = far_scale;
     far.ops.sink = far_sink;
     far.ops.rope = far_rope;
+    far.ops.short_conv = far_short_conv;
+    far.ops.decays = far_decays;
+    far.ops.recurrence = far_recurrence;
     far.ops.attention = far_attention;
     far.ops.score = far_score;
     far.ops.join = far_join;
@@ -597,7 +624,8 @@ static float *last_logits(const char *name, int is_far)
 }
 
 static const char *const families[] = {
-    "gemma3", "gpt-oss", "granitemoe", "llama4", "falcon40b", "stablelm12b", "starcoder2", "olmo3",
+    "gemma3",     "gpt-oss", "granitemoe", "llama4",  "falcon40b",  "stablelm12b",
+    "starcoder2", "olmo3",   "deepseek32", "glm-dsa", "minimax-m3", "qwen4exp",
 };
 
 START_TEST(same_logits)

@@ -52,6 +52,7 @@ static void make(struct made *x, int n, int k, int strips, int threads)
     seed = 11;
     x->n = n;
     ck_assert_int_eq(cb_device_open("cpu", threads, &x->a.dev), 0);
+    x->a.host = x->a.dev;
     ck_assert(x->a.dev->ops->reserve(x->a.dev, 8, 128, 128, HEADS, HD, n) >= 0);
     x->k = draws((size_t)n * HD);
     x->q = draws((size_t)INDEX_QUERIES * STRIDE);

@@ -60,7 +60,7 @@ static int open(struct attention *a, void *state)
     struct block_means *x = state;
     int n;
 
-    TRY(cb_index_sets_open(a, &x->keys));
+    TRY(cb_index_sets_open(a, &x->keys, 0));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x)
             TRY(open_layer(a, x, l));
@@ -87,7 +87,7 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 static void finish(struct attention *a, struct block_means *x, int l, int b)
 {
     const struct layer *y = &a->model->layer[l];
-    const struct ops *ops = a->dev->ops;
+    const struct ops *ops = a->host->ops;
     const struct index_keys *raw = cb_index_set(&x->keys, l, RAW);
     const int hd = raw->hd, r = ratio(a, l);
     float *key = x->row, *mean = key + hd, *turn = mean + hd;
@@ -95,7 +95,7 @@ static void finish(struct attention *a, struct block_means *x, int l, int b)
 
     memset(mean, 0, (size_t)hd * sizeof *mean);
     for (int i = 0; i < r; i++) {
-        ops->kv_decode(a->dev, raw->type,
+        ops->kv_decode(a->host, raw->type,
                        raw->at +
                            ((size_t)b * (size_t)r + (size_t)i) * cb_kv_row_bytes(raw->type, hd),
                        NULL, 1, hd, key);
@@ -104,13 +104,13 @@ static void finish(struct attention *a, struct block_means *x, int l, int b)
     }
     for (int j = 0; j < hd; j++)
         mean[j] /= (float)r;
-    ops->rmsnorm(a->dev, mean, y->selector->k_norm.w, a->model->hp.norm_eps, hd, 1, 1, hd, mean,
+    ops->rmsnorm(a->host, mean, y->selector->k_norm.w, a->model->hp.norm_eps, hd, 1, 1, hd, mean,
                  hd);
     if (rope) {
         cb_rope_table(rope, b * r, 1, turn);
-        ops->rope(a->dev, a->model->arch->selector_rope, mean, 1, 1, hd, hd, rope->n_rot, turn);
+        ops->rope(a->host, a->model->arch->selector_rope, mean, 1, 1, hd, hd, rope->n_rot, turn);
     }
-    cb_index_keys_put(cb_index_set(&x->keys, l, MEAN), a->dev, mean, hd, 1, b);
+    cb_index_keys_put(cb_index_set(&x->keys, l, MEAN), a->host, mean, hd, 1, b);
 }
 
 static int stored(struct attention *a, const struct chunk *c)

@@ -72,7 +72,7 @@ static int open(struct attention *a, void *state)
     const size_t n_head = (size_t)p->n_head;
     struct selected_blocks *x = state;
 
-    TRY(cb_index_sets_open(a, &x->keys));
+    TRY(cb_index_sets_open(a, &x->keys, by_blocks(a)));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x) {
             x->keys.most[l] = most_read(a);
@@ -185,8 +185,8 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m, int
     for (int r = 0; r < m * p->n_head; r++) {
         const size_t at = (size_t)i * (size_t)p->n_head + (size_t)r;
         const int tok = i + r / p->n_head, n = c->pos0 + tok + 1;
-        a->dev->ops->topk(a->dev, x->score + (size_t)r * stride, n_block(a, n), p->top_k,
-                          x->chosen);
+        a->host->ops->topk(a->host, x->score + (size_t)r * stride, n_block(a, n), p->top_k,
+                           x->chosen);
         if (marks)
             mark_blocks(x, p, tok, r % p->n_head);
         else

@@ -36,7 +36,7 @@ static int open(struct attention *a, void *state)
     const struct selector_params *p = &a->model->hp.selector;
     struct selected_tokens *x = state;
 
-    TRY(cb_index_sets_open(a, &x->keys));
+    TRY(cb_index_sets_open(a, &x->keys, 0));
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (cb_reader_state(a, l) != x)
             continue;

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* check_gpu_selectors.c - models with trained selectors on an OpenCL or CUDA device: logits are
+ * those of the CPU, decoded tokens read the same tokens, chunks, forks, saved banks and cuts leave
+ * the bits as they are, bytes are those planned, and a note says what the CPU does. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/session.h"
+#include "kit/folder.h"
+#include "kit/inside.h"
+#include "kit/isa.h"
+#include "kit/recipe.h"
+#include "kit/suite.h"
+
+#define NAME (cb_isa[ISA_FROM])
+enum { N_CTX = 512, N_LAYER = 8 };
+
+static const struct model {
+    const char *recipe;
+    int block; /* of MiniMax M3, of which a query reads two; 0: the recipe's */
+    const char *note;
+} models[] = {
+    { "family-deepseek32.json", 0, "scores the selectors' keys, in layers 0-1" },
+    { "family-glm-dsa.json", 0, "scores the selectors' keys, in layers 0-3" },
+    { "family-minimax-m3.json", 0, "scores the selectors' keys, in layers 1-2" },
+    { "family-minimax-m3.json", 128, "scores the selectors' keys and attends there in prompts" },
+    { "family-qwen4exp.json", 0, "scores the selectors' keys, in layers 1, 3" },
+};
+enum { N_MODEL = sizeof models / sizeof *models };
+
+static struct recipe recipe;
+static char path[4096], bank[4096];
+static int n_prompt, n_step;
+
+static void set_key(const char *key, int value)
+{
+    json_t *row;
+    size_t i;
+
+    json_array_foreach(json_object_get(recipe.root, "kv"), i, row)
+    {
+        if (strstr(json_string_value(json_array_get(row, 0)), key))
+            json_array_set_new(row, 2, json_integer(value));
+    }
+}
+
+static void make_model(const struct model *x)
+{
+    const char *folder = cb_folder_make("selectors");
+    struct gguf_make make;
+
+    snprintf(path, sizeof path, "%s/model", folder);
+    snprintf(bank, sizeof bank, "%s/bank", folder);
+    n_prompt = x->block ? 300 : 90;
+    n_step = cb_isa_pretends() ? 6 : 24;
+    cb_recipe_open(&recipe, x->recipe);
+    if (x->block) {
+        set_key("indexer.block_size", x->block);
+        set_key("indexer.top_k", 2);
+    }
+    cb_recipe_make(&recipe, &make);
+    cb_make_save(&make, path);
+}
+
+static void forget_model(void)
+{
+    cb_recipe_close(&recipe);
+    cb_folder_remove();
+}
+
+static cb_model *open_on(const char *device, uint64_t working_set)
+{
+    const struct cb_model_params p = { .device = device,
+                                       .n_threads = 2,
+                                       .working_set = working_set };
+    cb_model *m;
+
+    ck_assert_ok(cb_model_open(path, &p, &m));
+    return m;
+}
+
+static cb_session *session(cb_model *m, const char *type, int chunk)
+{
+    const struct cb_session_params p = {
+        .n_ctx = N_CTX, .chunk = chunk, .type_k = type, .type_v = type, .policy = "own"
+    };
+    cb_session *s;
+
+    ck_assert_ok(cb_session_open(m, &p, &s));
+    return s;
+}
+
+/* ---- beside the CPU ---- */
+
+struct seen {
+    int n_layer;
+    uint8_t read[N_LAYER][N_CTX]; /* of the last token, by any head */
+};
+
+static void look(void *arg, const struct attention *a, int l)
+{
+    struct seen *x = arg;
+
+    ck_assert_int_lt(l, N_LAYER);
+    memset(x->read[l], 0, N_CTX);
+    for (int h = 0; a->model->layer[l].n_kv && h < a->model->hp.n_head; h++)
+        cb_reads_mark(a, l, h, x->read[l]);
+    x->n_layer++;
+}
+
+/* Prompts in chunks and tokens leave logits as on the CPU, and tokens read what they read there. */
+static void as_on_cpu(const char *type, uint64_t working_set, double tolerance)
+{
+    cb_model *m[] = { open_on("cpu", 0), open_on(NAME, working_set) };
+    struct seen *seen = calloc(2, sizeof *seen);
+    cb_session *s[2];
+
+    for (int i = 0; i < 2; i++) {
+        s[i] = session(m[i], type, 32);
+        s[i]->attention.watch = &(struct read_watch){ look, &seen[i] };
+        cb_recipe_prompt(&recipe, s[i], 0, n_prompt);
+    }
+    ck_assert_double_lt(cb_recipe_apart(&recipe, s[1], s[0]), tolerance);
+    for (int j = 0; j < n_step; j++) {
+        for (int i = 0; i < 2; i++) {
+            s[i]->attention.watch = &(struct read_watch){ look, &seen[i] };
+            cb_recipe_steps(&recipe, s[i], n_prompt + j, 1);
+        }
+        ck_assert_mem_eq(&seen[0], &seen[1], sizeof *seen);
+        ck_assert_double_lt(cb_recipe_apart(&recipe, s[1], s[0]), tolerance);
+    }
+    ck_assert_int_ge(seen->n_layer, n_step * 2);
+    for (int i = 0; i < 2; i++) {
+        cb_session_close(s[i]);
+        cb_model_close(m[i]);
+    }
+    free(seen);
+}
+
+START_TEST(beside_cpu)
+{
+    make_model(&models[_i]);
+    as_on_cpu("f32", _i % 2 ? 1 << 20 : 0, 2e-3); /* little, or as much as there is */
+    if (!cb_isa_pretends())
+        as_on_cpu("f16", _i % 2 ? 0 : 1 << 20, 4e-3);
+    forget_model();
+}
+END_TEST
+
+/* ---- on the device ---- */
+
+static void same_logits(const cb_session *a, const cb_session *b, const char *what)
+{
+    ck_assert_msg(
+        !memcmp(cb_session_logits(a), cb_session_logits(b), (size_t)recipe.n_vocab * sizeof(float)),
+        "%s: off by %g", what, cb_recipe_apart(&recipe, a, b));
+}
+
+/* A prompt in chunks, a fork, a saved bank, and a session that goes back continue alike. */
+static void copies(cb_model *m, const char *type)
+{
+    cb_session *want = session(m, type, 0), *s = session(m, type, 7), *f, *l;
+
+    cb_recipe_prompt(&recipe, want, 0, n_prompt);
+    cb_recipe_prompt(&recipe, s, 0, n_prompt);
+    same_logits(want, s, "chunks of 7");
+    cb_recipe_steps(&recipe, s, 400, 3);
+    ck_assert_ok(cb_session_truncate(s, n_prompt));
+    ck_assert_ok(cb_session_fork(want, &f));
+    ck_assert_ok(cb_session_save(want, bank));
+    ck_assert_ok(cb_session_load(m, bank, 0, &l));
+    cb_session *const all[] = { want, s, f, l };
+    for (int j = 0; j < 4; j++) {
+        cb_recipe_prompt(&recipe, all[j], n_prompt, 12);
+        cb_recipe_steps(&recipe, all[j], n_prompt + 12, 3);
+    }
+    same_logits(want, s, "cut back");
+    same_logits(want, f, "fork");
+    same_logits(want, l, "saved bank");
+    for (int j = 0; j < 4; j++)
+        cb_session_close(all[j]);
+}
+
+/* What is planned is what is held; the note names the layers. */
+static void planned(cb_model *m, const char *type, const char *note)
+{
+    cb_session *s = session(m, type, 0);
+    struct cb_memory plan, now;
+
+    ck_assert_msg(strstr(cb_session_note(s), note) && strstr(cb_session_note(s), NAME), "%s",
+                  cb_session_note(s));
+    ck_assert_ok(cb_session_plan(s, n_prompt, n_step, &plan));
+    cb_recipe_prompt(&recipe, s, 0, n_prompt);
+    cb_recipe_steps(&recipe, s, n_prompt, n_step);
+    cb_session_memory(s, &now);
+    ck_assert_uint_eq(now.kv_bytes, plan.kv_bytes);
+    ck_assert_uint_eq(now.kv_peak_bytes, plan.kv_peak_bytes);
+    ck_assert_uint_eq(now.device_weights_bytes, plan.device_weights_bytes);
+    ck_assert_uint_le(now.device_peak_bytes, now.device_limit_bytes);
+    cb_session_close(s);
+}
+
+START_TEST(copies_and_plans)
+{
+    cb_model *m;
+
+    make_model(&models[_i]);
+    m = open_on(NAME, 0);
+    copies(m, "f16");
+    planned(m, "f16", models[_i].note);
+    cb_model_close(m);
+    forget_model();
+}
+END_TEST
+
+/* ---- heads that the kernels do not take ---- */
+
+enum { CALLS = 19, ROWS = 150, HEADS = 2, HD = 576, LIST = 40 };
+
+static float *numbers(size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+
+    for (size_t i = 0; i < n; i++)
+        x[i] = sinf((float)(i % 9973));
+    return x;
+}
+
+/* Lists of one token each, whose queries and results lie on the device */
+START_TEST(large_heads)
+{
+    const size_t row = (size_t)HEADS * HD;
+    struct device *plain, *d = cb_isa_open_or_skip(ISA_FROM, 2);
+    float *k = numbers(ROWS * HD), *q = numbers(CALLS * row);
+    float *want = numbers(CALLS * row), *got = numbers(CALLS * row), *on;
+    int32_t list[CALLS][LIST];
+    struct attn at[2][CALLS];
+    struct kv_run run[CALLS];
+
+    if (!d)
+        return;
+    ck_assert_int_eq(cb_device_open("ref", 1, &plain), 0);
+    ck_assert(plain->ops->reserve(plain, 1, 8, 8, HEADS, HD, ROWS) >= 0);
+    ck_assert(d->ops->reserve(d, 1, 8, 8, HEADS, HD, ROWS) >= 0);
+    on = cb_device_alloc(d, 2 * CALLS * row, sizeof *on);
+    cb_device_copy(d, on, q, CALLS * row * sizeof *on);
+    for (int i = 0; i < CALLS; i++) {
+        for (int j = 0; j < LIST; j++)
+            list[i][j] = 3 * j + (i + j) % 3;
+        run[i] = (struct kv_run){ .k = k, .v = k, .idx = list[i], .n = LIST };
+        for (int far = 0; far < 2; far++)
+            at[far][i] = (struct attn){ .n_tok = 1,
+                                        .n_head = HEADS,
+                                        .n_kv = 1,
+                                        .hd = HD,
+                                        .scale = 0.04f,
+                                        .prompt = 1,
+                                        .run = &run[i],
+                                        .q = (far ? on : q) + (size_t)i * row,
+                                        .q_stride = (int)row,
+                                        .out = (far ? on + CALLS * row : want) + (size_t)i * row };
+    }
+    plain->ops->attention(plain, at[0], CALLS);
+    d->ops->attention(d, at[1], CALLS);
+    cb_device_copy(d, got, on + CALLS * row, CALLS * row * sizeof *on);
+    ck_assert_ok(cb_device_wait(d));
+    for (size_t i = 0; i < CALLS * row; i++)
+        ck_assert_float_eq_tol(got[i], want[i], 1e-4f);
+    cb_device_free(d, on);
+    cb_device_close(d);
+    cb_device_close(plain);
+    free(k), free(q), free(want), free(got);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("selectors on a device");
+    TCase *t = tcase_create("selectors");
+
+    if (!cb_isa_any())
+        return CB_SKIPPED;
+    tcase_set_timeout(t, 300);
+    tcase_add_loop_test(t, beside_cpu, 0, N_MODEL);
+    tcase_add_loop_test(t, copies_and_plans, 0, N_MODEL);
+    tcase_add_test(t, large_heads);
+    suite_add_tcase(s, t);
+    return cb_suite_run(s);
+}
