@@ -128,13 +128,42 @@ static int read_folder(struct tasks *t, const char *path)
     return rc;
 }
 
+/* A file that is named is read whole: of its items from the one at `from` on, --tasks keeps those
+ * of the tasks, unless it names the file itself. */
+static int pick(struct tasks *t, const char *path, int from)
+{
+    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    struct item_list *all = &t->items;
+    char file[256];
+    int n = from;
+
+    snprintf(file, sizeof file, "%.*s", (int)strcspn(base, "."), base);
+    if (cb_task_picked(t->o, file))
+        return CB_OK;
+    for (int i = from; i < all->n; i++) {
+        if (cb_task_picked(t->o, all->at[i].task))
+            all->at[n++] = all->at[i];
+        else
+            cb_item_free(&all->at[i]);
+    }
+    all->n = n;
+    return n > from ? CB_OK : cb_usage("--tasks: %s has no item of these tasks", path);
+}
+
+static int read_file(struct tasks *t, const char *path)
+{
+    const int from = t->items.n;
+
+    TRY(cb_item_read(path, cb_task_warn, NULL, &t->items));
+    return pick(t, path, from);
+}
+
 int cb_item_files(struct tasks *t)
 {
     if (!t->o->n_operand)
         return cb_usage("no file given: ctxbank %s FILE.jsonl", t->o->cmd->name);
     for (int i = 0; i < t->o->n_operand; i++)
-        TRY(is_folder(t->o->operand[i])
-                ? read_folder(t, t->o->operand[i])
-                : cb_item_read(t->o->operand[i], cb_task_warn, NULL, &t->items));
+        TRY(is_folder(t->o->operand[i]) ? read_folder(t, t->o->operand[i])
+                                        : read_file(t, t->o->operand[i]));
     return cb_opt_set(t->o, ARG_ITEMS) ? sample(t) : CB_OK;
 }
