@@ -197,6 +197,18 @@ static struct gpu_cache *cache_for(struct gpu *g, const struct kv_run *run)
     return NULL;
 }
 
+/* Are all rows up to the list's last one mirrored? Then no one need know which it names. */
+static int is_mirrored(const struct gpu *g, const struct kv_run *run)
+{
+    struct gpu_area *k, *v;
+    int first, end;
+
+    if (run->kivi || !cb_gpu_run_areas(g, run, &k, &v, &first))
+        return 0;
+    end = first + run->idx[run->n - 1] + 1;
+    return all_mirrored(k, end) && all_mirrored(v, end);
+}
+
 static int ascends(const struct kv_run *run)
 {
     for (int j = 1; j < run->n; j++)
@@ -232,9 +244,9 @@ void cb_gpu_cache_bring(struct gpu *g, const struct kv_run *run, int n)
     for (int i = 0; i < n; i++) {
         const int is_found = cb_gpu_found_of(g, &run[i], &at) >= 0;
         struct gpu_cache *c = is_found || ascends(&run[i]) ? cache_for(g, &run[i]) : NULL;
+        n_found += is_found && (c || is_mirrored(g, &run[i]));
         if (!c)
             continue;
-        n_found += is_found;
         of[n_of++] = c;
         late |= is_late(g, c);
     }

@@ -40,6 +40,30 @@ int cb_gpu_found_of(const struct gpu *g, const struct kv_run *run, int *at)
     return f->to && h >= 0 && h < f->n_list && *at >= 0 && *at + f->n < run->n ? (int)h : -1;
 }
 
+const int32_t *cb_gpu_found_list(struct gpu *g, const struct kv_run *run)
+{
+    const struct gpu_found *f = &g->found;
+    const size_t bytes = (size_t)run->n * sizeof *run->idx;
+    int at, after, h = f->used ? cb_gpu_found_of(g, run, &at) : -1;
+    int32_t *on, *host;
+    void *p;
+
+    if (h < 0)
+        return NULL;
+    on = cb_gpu_room_beside(g, bytes, &p);
+    if (!on)
+        return NULL;
+    host = p;
+    after = at + f->n;
+    memcpy(host, run->idx, (size_t)at * sizeof *host);
+    memcpy(host + after, run->idx + after, (size_t)(run->n - after) * sizeof *host);
+    if (at)
+        cb_gpu_send(g, on, host, (size_t)at * sizeof *host);
+    cb_gpu_send(g, on + after, host + after, (size_t)(run->n - after) * sizeof *host);
+    cb_gpu_move(g, on + at, f->on + (ptrdiff_t)h * (f->n + 1) + 1, (size_t)f->n * sizeof *on);
+    return on;
+}
+
 /* The entries of a run that the host has */
 static void copy_list(struct call *x, const struct kv_run *run, int found_at, int n_found)
 {

@@ -12,6 +12,7 @@
 #include "base/ints.h"
 #include "device/kivi.h"
 #include "gpu_cache.h"
+#include "gpu_lookup.h"
 
 /* As struct rows and struct run in attention.cl */
 struct gpu_rows {
@@ -222,12 +223,18 @@ static void open_head(struct gpu *g, struct gpu_runs *r, int h)
 {
     const struct kv_run *run = &r->a->run[h];
     const struct gpu_places cached = cb_gpu_cache_find(g, run);
-    const struct gpu_places own = cached.k ? cached : cb_gpu_chosen_find(g, run);
+    const int32_t *found = cached.k ? NULL : cb_gpu_found_list(g, run);
+    const struct gpu_places own = cached.k || found ? cached : cb_gpu_chosen_find(g, run);
     const int32_t *list = own.k ? own.at : run->idx;
+    struct kv_run whole = *run;
     struct gpu_kind *k = kind_of(r, h, 0);
 
+    if (found) { /* all rows up to the last one are mirrored */
+        whole.n = run->idx[run->n - 1] + 1;
+        whole.idx = NULL;
+    }
     if (run->n > 0)
-        needs(k, r->a, run, own.k != NULL);
+        needs(k, r->a, &whole, own.k != NULL);
     for (int v = KEYS; own.k && v <= VALUES; v++) {
         k[v].base = (uintptr_t)(v ? own.v : own.k);
         r->own[r->n_own] = own.piece;
@@ -235,9 +242,9 @@ static void open_head(struct gpu *g, struct gpu_runs *r, int h)
     r->n_own += own.k != NULL;
     for (int i = 0; i < N_KIND; i++)
         place(g, &k[i]);
-    if (!own.k && run->idx && !run->kivi && packed(g, k, run))
+    if (!own.k && whole.idx && !run->kivi && packed(g, k, run))
         list = NULL;
-    describe(g, r, h, list, own.on);
+    describe(g, r, h, list, found ? found : own.on);
     for (int i = 0; i < N_KIND; i++)
         k[i].page = k[i].area ? k[i].area->at + k[i].page0 : NULL;
 }
@@ -273,7 +280,7 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
         cb_gpu_cache_bring(g, a->run, a->n_kv);
     if (g->found.to && !g->found.used)
         cb_gpu_found_home(g);
-    if (a->n_tok == 1)
+    if (a->n_tok == 1 && !g->found.to)
         cb_gpu_chosen_bring(g, a->run, a->n_kv);
     for (int h = 0; h < a->n_kv; h++)
         open_head(g, r, h);
@@ -480,7 +487,7 @@ static int list_deep(struct gpu *g, struct gpu_runs *r)
     return 1;
 }
 
-int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
+static int find(struct gpu *g, struct gpu_runs *r)
 {
     const enum gpu_need need = r->a->n_tok > 1 || g->stream_kv ? GPU_MUST : GPU_MAY;
     struct tables t;
@@ -500,6 +507,15 @@ int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
     cb_gpu_send(g, t.on, t.host, t.bytes);
     r->on = t.on;
     return list_deep(g, r);
+}
+
+int cb_gpu_runs_find(struct gpu *g, struct gpu_runs *r)
+{
+    const int is = find(g, r);
+
+    if (!is && g->found.to) /* mirrored rows have given way, and the CPU reads the lists */
+        cb_gpu_found_home(g);
+    return is;
 }
 
 int cb_gpu_runs_missing(const struct gpu_runs *r, int h, int i, int *lo, int *hi)

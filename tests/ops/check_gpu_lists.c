@@ -94,6 +94,32 @@ START_TEST(rows_that_kernels_bring)
 }
 END_TEST
 
+/* Where all rows are mirrored, lists that the device has found stay there as well: the answers are
+ * those of a device that holds few of the rows. */
+START_TEST(lists_of_mirrored_rows)
+{
+    static const char *const policy[] = { "sieve:budget=32,recent=16", "quest:budget=64,dense=0" };
+    struct cb_memory mem[2];
+    float *out[2];
+    int waited[2];
+    size_t n = 0;
+
+    for (int little = 0; little < 2; little++) {
+        const struct cb_model_params p = {
+            .device = NAME, .n_threads = 2, .working_set = little ? 11 << 18 : 0
+        };
+        struct cb_model *m = cb_answer_model("llama", LAYERS, &p);
+        out[little] = answer_of_lists(m, policy[_i], &mem[little], &waited[little]);
+        n = LISTS * (size_t)cb_n_vocab(m);
+        cb_model_close(m);
+    }
+    same("logits", out[0], out[1], n, 1e-4f);
+    ck_assert_uint_eq(mem[0].device_gathered_rows_per_token, 0);
+    ck_assert_int_le(waited[0], 4);
+    free(out[0]), free(out[1]);
+}
+END_TEST
+
 /* ---- rows on the disk ---- */
 
 enum { ROWS = 8192, HD = 64, LIST = 128, CALLS = 40 };
@@ -173,12 +199,16 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("lists");
-    TCase *tc = tcase_create(NAME), *disk = tcase_create("disk");
+    TCase *tc = tcase_create(NAME), *mirrored = tcase_create("mirrored");
+    TCase *disk = tcase_create("disk");
 
     if (!cb_isa_any() || !cb_isa_pretends())
         return CB_SKIPPED;
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, rows_that_kernels_bring, 0, 3);
+    tcase_set_timeout(mirrored, 300);
+    tcase_add_loop_test(mirrored, lists_of_mirrored_rows, 0, 2);
+    suite_add_tcase(s, mirrored);
     tcase_add_checked_fixture(disk, set_up, tear_down);
     tcase_add_test(disk, rows_on_the_disk_are_not_pinned);
     suite_add_tcase(s, tc);
