@@ -1,7 +1,8 @@
 # Measurements: reports that scripts write, and the answers that they write them from
-EXTRA_DIST += bench/busy-core bench/drafts bench/families bench/goals bench/half-bank \
-	bench/hidden-numbers \
-	bench/long-answer bench/make-quality bench/quality_figures.py bench/rank-table bench/rank-time \
+EXTRA_DIST += bench/beside_llama.c bench/busy-core bench/drafts bench/families bench/goals \
+	bench/half-bank bench/hidden-numbers \
+	bench/long-answer bench/make-quality bench/quality_figures.py bench/random_shapes.py \
+	bench/rank-table bench/rank-time \
 	bench/quality_report.py bench/RESULTS.md bench/QUALITY.md bench/quality bench/results
 .PHONY: bench-quality bench-quality-smoke
 # CTXBANK_SUITE names the folder of the suite's data

@@ -8,9 +8,10 @@
  *   string|u32|f32|bool KEY VALUE    metadata; lists of u32, f32 and bool have commas
  *   vocabulary N                     a byte-level vocabulary of N tokens
  *   tensor NAME TYPE N [N...]        dimensions as GGUF lists them; TYPE * is the argument's
- *   layers A B                       '%' in the names of what follows runs from A to B - 1
+ *   layers A B [A B...]              '%' in the names of what follows runs from A to B - 1
  * and # begins a comment. Matrices are normal with deviation 1 / sqrt(n_in), names that end in
- * norm.weight are 1, other rows of one dimension 0.01 times a normal number. */
+ * norm.weight are 1, those that end in ssm_a are -e^x of a normal x, so that a state decays, and
+ * other rows of one dimension are 0.01 times a normal number. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -25,7 +26,7 @@
 #include "gguf/dtype.h"
 #include "gguf/gguf_write.h"
 
-enum { MOST_DIM = 4, MOST_TENSOR = 1 << 17, POOL = 1 << 22, LIST = 1024, NAME = 96 };
+enum { MOST_DIM = 4, MOST_TENSOR = 1 << 17, POOL = 1 << 22, LIST = 1024, NAME = 96, RANGES = 32 };
 
 struct tensor {
     char name[NAME];
@@ -38,7 +39,7 @@ struct shape {
     struct gguf_writer w;
     struct tensor *at; /* [n] */
     int n;
-    int from, to; /* layers of the lines that follow */
+    int range[RANGES][2], n_range; /* layers of the lines that follow: first, one after the last */
     enum dtype type;
     uint64_t rng;
 };
@@ -169,11 +170,37 @@ static int put_tensor(struct shape *s, const struct tensor *t)
     return 1;
 }
 
+/* "layers A B..." after its first word */
+static int read_layers(struct shape *s, const char *line)
+{
+    int used = 0;
+
+    s->n_range = 0;
+    for (; line[strspn(line, " ")] && s->n_range < RANGES; line += used) {
+        int *r = s->range[s->n_range++];
+        if (sscanf(line, "%d %d%n", &r[0], &r[1], &used) != 2 || r[0] < 0)
+            return 0;
+    }
+    return s->n_range > 0 && !line[strspn(line, " ")];
+}
+
+/* A tensor for each layer, named FRONT, its number, BACK */
+static int put_layers(struct shape *s, struct tensor *t, const char *front, const char *back)
+{
+    for (int i = 0; i < s->n_range; i++)
+        for (int l = s->range[i][0]; l < s->range[i][1]; l++) {
+            snprintf(t->name, sizeof t->name, "%s%d%s", front, l, back);
+            if (!put_tensor(s, t))
+                return 0;
+        }
+    return 1;
+}
+
 /* "tensor NAME TYPE N..." after its first word */
 static int read_tensor(struct shape *s, char *line)
 {
-    const char *name = strsep(&line, " "), *type = strsep(&line, " ");
-    const char *mark = name ? strchr(name, '%') : NULL, *word;
+    char *name = strsep(&line, " "), *mark = name ? strchr(name, '%') : NULL;
+    const char *type = strsep(&line, " "), *word;
     struct tensor t = { .n_dim = 0 };
     const int kind = type ? find_type(s, type) : -1;
 
@@ -183,15 +210,12 @@ static int read_tensor(struct shape *s, char *line)
     if (kind < 0 || !t.n_dim || t.dim[0] < 1)
         return 0;
     t.type = (enum dtype)kind;
-    for (int l = mark ? s->from : 0; l < (mark ? s->to : 1); l++) {
-        if (mark)
-            snprintf(t.name, sizeof t.name, "%.*s%d%s", (int)(mark - name), name, l, mark + 1);
-        else
-            snprintf(t.name, sizeof t.name, "%s", name);
-        if (!put_tensor(s, &t))
-            return 0;
+    if (mark) {
+        *mark = '\0';
+        return put_layers(s, &t, name, mark + 1);
     }
-    return 1;
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return put_tensor(s, &t);
 }
 
 static int read_line(struct shape *s, char *line)
@@ -211,7 +235,7 @@ static int read_line(struct shape *s, char *line)
     if (!strcmp(word, "tensor"))
         return read_tensor(s, line);
     if (!strcmp(word, "layers"))
-        return sscanf(line, "%d %d", &s->from, &s->to) == 2 && s->from >= 0;
+        return read_layers(s, line);
     if (!strcmp(word, "vocabulary")) {
         const int n = (int)cb_number(line, NULL);
         if (n < 512)
@@ -260,11 +284,20 @@ static int ends_in(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
+static float number(struct shape *s, const struct tensor *t)
+{
+    const float x = normal(&s->rng);
+
+    if (ends_in(t->name, "ssm_a"))
+        return -expf(x);
+    return t->n_dim > 1 ? x / sqrtf((float)t->dim[0]) : 0.01f * x;
+}
+
 /* Blocks of a pool of random numbers, from a place that differs for each tensor */
 static void write_tensor(struct shape *s, const struct tensor *t, int fd, float *x, char *bytes)
 {
     const struct dtype_info *d = &cb_dtype[t->type];
-    const int matrix = t->n_dim > 1;
+    const int ones = ends_in(t->name, "norm.weight");
     int64_t n = 1, size, pool = POOL;
     uint64_t at = cb_splitmix(&s->rng);
 
@@ -272,9 +305,7 @@ static void write_tensor(struct shape *s, const struct tensor *t, int fd, float 
         n *= t->dim[i];
     pool = n < pool ? n : pool;
     for (int64_t i = 0; i < pool; i++)
-        x[i] = ends_in(t->name, "norm.weight") ? 1
-               : matrix                        ? normal(&s->rng) / sqrtf((float)t->dim[0])
-                                               : 0.01f * normal(&s->rng);
+        x[i] = ones ? 1 : number(s, t);
     d->from_f32(x, bytes, pool);
     size = n / d->block * d->block_bytes;
     for (int64_t left = size; left > 0;) {

@@ -1037,6 +1037,7 @@ dist_check_SCRIPTS = \
 	tests/cli/check-page \
 	tests/cli/check-python \
 	tests/cli/check-recording \
+	tests/cli/check-shapes \
 	tests/cli/check-trouble \
 	tests/cli/check-upgrade \
 	tests/faults/check-plants \
