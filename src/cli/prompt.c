@@ -65,6 +65,8 @@ static int chat_ids(const struct opts *o, const struct engine *e, const struct c
     }
     cb_buf_free(&user);
     cb_buf_free(&file);
+    if (!rc && !*n && !cb_opt_set(o, ARG_BANK))
+        rc = cb_fail(CB_EARG, "chat template: writes nothing for this prompt");
     return rc;
 }
 
