@@ -22,10 +22,13 @@ def text_of(shape):
 
 
 def small(text):
-    """The shape in F32 with few tokens, layers and experts; the residual stream is as wide."""
+    """The shape in F32 with few tokens, layers and experts; the residual stream is as wide, and one
+    layer attends at least."""
     number = lambda key: int((re.search(rf"\.{key} (\d+)", text) or [0, 0])[1])
     experts, layers = number("expert_count"), number("block_count")
-    kept = layers if number("nextn_predict_layers") else min(layers, SMALL_LAYERS)
+    heads = re.search(r"\.attention\.head_count_kv (\d+(?:,\d+)+)$", text, re.M)
+    attends = next((l for l, n in enumerate(heads[1].split(",")) if n != "0"), 0) if heads else 0
+    kept = layers if number("nextn_predict_layers") else min(layers, max(SMALL_LAYERS, attends + 1))
     tokens = re.search(r"^vocabulary (\d+)", text, re.M)[1]
     forward = number("feed_forward_length")
     rules = [
