@@ -13,7 +13,7 @@
 struct pages {
     int n_page, n_block, first, shift, bytes;
     int hd, group, per, mean;
-    int page, lo, k; /* page p is slots lo + p * page on; so many pages are chosen */
+    int page, lo, k; /* page p is slots lo + p * page on; k pages are chosen */
 };
 
 FUNCTION bytes_t bounds_at(GLOBAL const struct pages *s, GLOBAL const ulong *block, int kv, int p)
