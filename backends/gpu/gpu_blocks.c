@@ -36,6 +36,26 @@ int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *pag
     return !g->status;
 }
 
+float *cb_gpu_query_home(struct gpu *g, const float *q, int n)
+{
+    return g->status ? NULL : cb_gpu_to_host(g, q, (size_t)n * sizeof *q);
+}
+
+struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int bit,
+                                          const char *why)
+{
+    struct gpu_program *p;
+
+    if (g->said & 1u << bit)
+        return NULL;
+    p = cb_gpu_program(g, text, (struct gpu_options){ 0 });
+    if (!p) {
+        cb_gpu_say(g, bit, why);
+        g->said |= 1u << bit; /* also where nobody listens */
+    }
+    return p;
+}
+
 void cb_gpu_found_begin(struct gpu *g)
 {
     if (g->found.to && !g->found.used)

@@ -20,6 +20,14 @@ int cb_gpu_blocks_of(const struct gpu *g, struct gpu_blocks *b);
  * room for all of them. */
 int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *page);
 
+/* The query in the host's memory, which the caller frees where it is another; NULL: something has
+ * failed */
+float *cb_gpu_query_home(struct gpu *g, const float *q, int n);
+/* The kernels of a search. NULL: they do not compile, which is tried once; the note `bit` says so.
+ */
+struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int bit,
+                                          const char *why);
+
 /* A search begins: lists of another session's come home, those of the last one are done with. */
 void cb_gpu_found_begin(struct gpu *g);
 

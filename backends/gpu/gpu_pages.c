@@ -49,8 +49,7 @@ void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
 {
     struct gpu *g = cb_gpu_of(d);
     struct page_scores host = *s;
-    float *q =
-        g->status ? NULL : cb_gpu_to_host(g, s->q, (size_t)(s->n_head * s->hd) * sizeof *q);
+    float *q = cb_gpu_query_home(g, s->q, s->n_head * s->hd);
 
     host.q = q;
     if (q && !g->status) {
@@ -62,21 +61,6 @@ void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
 }
 
 /* ---- on the device ---- */
-
-/* NULL: it does not compile, which is tried once. */
-static struct gpu_program *program(struct gpu *g)
-{
-    struct gpu_program *p;
-
-    if (g->said & 1u << NO_PROGRAM)
-        return NULL;
-    p = cb_gpu_program(g, GPU_PAGES, (struct gpu_options){ 0 });
-    if (!p) {
-        cb_gpu_say(g, NO_PROGRAM, "the CPU scores pages: the kernels do not compile");
-        g->said |= 1u << NO_PROGRAM; /* also where nobody listens */
-    }
-    return p;
-}
 
 static size_t table_bytes(const struct choice *x)
 {
@@ -181,7 +165,10 @@ int cb_gpu_page_topk(struct device *d, const struct page_topk *t)
     cb_gpu_found_begin(g);
     if (g->status)
         return 1;
-    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b) ? NULL : program(g);
+    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b)
+            ? NULL
+            : cb_gpu_search_program(g, GPU_PAGES, NO_PROGRAM,
+                                    "the CPU scores pages: the kernels do not compile");
     done = p && choose(g, p, &x);
     g->locked = 0;
     return done;

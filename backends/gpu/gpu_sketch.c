@@ -29,16 +29,10 @@ void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
     cb_gpu_wrote(g, sketch, (size_t)n_block * cb_sketch_bytes(bits, hd));
 }
 
-/* The query in the host's memory; NULL: something has failed */
-static float *query(struct gpu *g, const float *q, int n)
-{
-    return g->status ? NULL : cb_gpu_to_host(g, q, (size_t)n * sizeof *q);
-}
-
 static void topk_on_host(struct gpu *g, const struct sketch_topk *s)
 {
     struct sketch_topk host = *s;
-    float *q = query(g, s->q, s->n_head * s->hd);
+    float *q = cb_gpu_query_home(g, s->q, s->n_head * s->hd);
 
     host.q = q;
     if (q && !g->status) {
@@ -77,21 +71,6 @@ struct search {
     int32_t *result; /* [n_kv][1 + k] of the host: how many slots, and they */
     void *on_of, *on_page, *q, *strips, *score, *top, *sum, *rank, *count, *part, *end, *found;
 };
-
-/* NULL: it does not compile, which is tried once. */
-static struct gpu_program *program(struct gpu *g)
-{
-    struct gpu_program *p;
-
-    if (g->said & 1u << NO_PROGRAM)
-        return NULL;
-    p = cb_gpu_program(g, GPU_SEARCH, (struct gpu_options){ 0 });
-    if (!p) {
-        cb_gpu_say(g, NO_PROGRAM, "the CPU searches sketches: the kernels do not compile");
-        g->said |= 1u << NO_PROGRAM; /* also where nobody listens */
-    }
-    return p;
-}
 
 /* What the kernels are to know. 0: the sketches are not the bank's. */
 static int describe(struct gpu *g, struct search *x)
@@ -269,7 +248,10 @@ void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
         s->n[h] = 0;
     if (g->status || s->k < 1)
         return;
-    p = g->stream_kv || !describe(g, &x) ? NULL : program(g);
+    p = g->stream_kv || !describe(g, &x)
+            ? NULL
+            : cb_gpu_search_program(g, GPU_SEARCH, NO_PROGRAM,
+                                    "the CPU searches sketches: the kernels do not compile");
     if (p)
         done = topk(g, p, &x);
     g->locked = 0;

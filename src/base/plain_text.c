@@ -7,6 +7,7 @@
 
 #include "encoding.h"
 #include "err.h"
+#include "file.h"
 #include "ints.h"
 #include "utf8.h"
 
@@ -171,13 +172,17 @@ static void drop_mark(struct buf *t)
         drop(t, 3);
 }
 
-int cb_plain_first_line(const char *name, struct buf *line)
+int cb_plain_line(FILE *f, const char *name, int number, struct buf *line)
 {
+    const int rc = cb_file_line(f, name, line);
+
+    if (rc <= 0 || number > 1)
+        return rc;
     TRY(check_kind(name, line));
     if (is_utf16(line))
         return refuse_wide(name, "UTF-16");
     drop_mark(line);
-    return CB_OK;
+    return rc;
 }
 
 int cb_plain_text(const char *name, struct buf *t, char *note)

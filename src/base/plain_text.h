@@ -3,6 +3,8 @@
 #ifndef PLAIN_TEXT_H
 #define PLAIN_TEXT_H
 
+#include <stdio.h>
+
 #include "buf.h"
 
 /* In place: a byte order mark is dropped, UTF-16 with one becomes UTF-8, CRLF becomes LF. What else
@@ -10,7 +12,8 @@
  * name: a file of a known kind that is no text (PDF, gzip, GGUF, ...), UTF-16 without a mark, and
  * without a note (NULL) all that is not UTF-8. */
 int cb_plain_text(const char *name, struct buf *text, char *note);
-/* The same of a file's first line, where the file is read line by line: UTF-16 is refused. */
-int cb_plain_first_line(const char *name, struct buf *line);
+/* cb_file_line() of the line with this number, from 1 on; the first one is checked as the text is,
+ * but UTF-16 is refused. */
+int cb_plain_line(FILE *f, const char *name, int number, struct buf *line);
 
 #endif

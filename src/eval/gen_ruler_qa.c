@@ -58,10 +58,8 @@ static int read_lines(const char *path, json_t **out)
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
     *out = json_array();
-    for (int n = 1; (err = cb_file_line(f, path, &line)) > 0; n++) {
-        err = n == 1 ? cb_plain_first_line(path, &line) : CB_OK;
-        if (!err && line.s[strspn(line.s, " \t\r\n")])
-            err = add_line(path, n, line.s, out);
+    for (int n = 1; (err = cb_plain_line(f, path, n, &line)) > 0; n++) {
+        err = line.s[strspn(line.s, " \t\r\n")] ? add_line(path, n, line.s, out) : CB_OK;
         if (err)
             break;
     }

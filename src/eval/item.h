@@ -36,6 +36,9 @@ struct item_list {
 int cb_item_add(struct item_list *list, struct item *it); /* owns *it, also on failure */
 void cb_item_list_free(struct item_list *list);
 
+/* NAME of /dir/NAME.jsonl -> task[n] */
+void cb_item_task_of(const char *path, char *task, size_t n);
+
 /* Reads JSON lines: the suite's form (prompt, answers, metric, max_new), LongBench's (context,
  * input, answers, dataset, all_classes), InfiniteBench's (context, input, answer, options; the
  * task is the file's name), or L-Eval's (input, instructions, outputs: a document with several

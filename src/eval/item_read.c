@@ -299,8 +299,7 @@ static int from_question(struct reader *r, const json_t *o, struct item *it)
 
 /* ---- files ---- */
 
-/* NAME of /dir/NAME.jsonl */
-static void task_of(const char *path, char *task, size_t n)
+void cb_item_task_of(const char *path, char *task, size_t n)
 {
     const char *base = strrchr(path, '/');
     base = base ? base + 1 : path;
@@ -398,11 +397,9 @@ static int read_lines(struct reading *x, FILE *f)
     struct buf line = { 0 };
     int err = CB_OK;
 
-    for (x->r.line = 1; !err && (err = cb_file_line(f, x->r.path, &line)) > 0; x->r.line++) {
-        err = x->r.line == 1 ? cb_plain_first_line(x->r.path, &line) : CB_OK;
-        if (!err && line.s[strspn(line.s, " \t\r\n")])
-            err = read_line(x, line.s);
-    }
+    for (x->r.line = 1; !err && (err = cb_plain_line(f, x->r.path, x->r.line, &line)) > 0;
+         x->r.line++)
+        err = line.s[strspn(line.s, " \t\r\n")] ? read_line(x, line.s) : CB_OK;
     cb_buf_free(&line);
     return err;
 }
@@ -416,7 +413,7 @@ int cb_item_read(const char *path, void (*warn)(void *arg, const char *text), vo
 
     if (!f)
         return cb_fail(CB_EIO, "%s: %s", path, strerror(errno));
-    task_of(path, x.r.task, sizeof x.r.task);
+    cb_item_task_of(path, x.r.task, sizeof x.r.task);
     err = read_lines(&x, f);
     fclose(f);
     cb_templates_close(x.r.templates);

@@ -36,6 +36,13 @@ struct team {
     _Atomic uint32_t quit;
 };
 
+/* Is a region open that the thread has not served, or does the team end? Its turn -> *turn */
+static int may_serve(struct team *t, uint32_t served, uint32_t *turn)
+{
+    *turn = atomic_load(&t->turn);
+    return (*turn % 2 && *turn != served) || atomic_load(&t->quit);
+}
+
 /* Waits until a region opens after the one that the thread has served, or the team ends, and
  * returns its turn. A region whose body has ended may still be open: a thread that served it again
  * would only take the core from the thread that closes it. */
@@ -44,18 +51,13 @@ static uint32_t idle(struct team *t, uint32_t served)
     uint32_t turn;
 
     for (int i = 0; i < SPIN; i++) {
-        turn = atomic_load(&t->turn);
-        if ((turn % 2 && turn != served) || atomic_load(&t->quit))
+        if (may_serve(t, served, &turn))
             return turn;
         cpu_relax();
     }
     atomic_fetch_add(&t->sleepers, 1);
-    for (;;) {
-        turn = atomic_load(&t->turn);
-        if ((turn % 2 && turn != served) || atomic_load(&t->quit))
-            break;
+    while (!may_serve(t, served, &turn))
         futex_wait(&t->turn, turn, 0);
-    }
     atomic_fetch_sub(&t->sleepers, 1);
     return turn;
 }

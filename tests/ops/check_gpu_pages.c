@@ -59,7 +59,7 @@ static void watch_bounds(const struct page_scores *s, const uint8_t *bounds, int
             m->unwatch(dev, bounds + (size_t)h * s->head_bytes);
 }
 
-/* Keys that are drawn anew are scored anew; the device scores, not the CPU. */
+/* The device scores, not the CPU, and again once keys have changed. */
 START_TEST(a_device_chooses_the_best_pages)
 {
     if (!open_isa(_i, 3))

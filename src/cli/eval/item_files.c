@@ -132,12 +132,11 @@ static int read_folder(struct tasks *t, const char *path)
  * of the tasks, unless it names the file itself. */
 static int pick(struct tasks *t, const char *path, int from)
 {
-    const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     struct item_list *all = &t->items;
     char file[256];
     int n = from;
 
-    snprintf(file, sizeof file, "%.*s", (int)strcspn(base, "."), base);
+    cb_item_task_of(path, file, sizeof file);
     if (cb_task_picked(t->o, file))
         return CB_OK;
     for (int i = from; i < all->n; i++) {
