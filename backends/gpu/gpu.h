@@ -196,6 +196,9 @@ void cb_gpu_move(struct gpu *g, void *to, const void *from, size_t bytes); /* de
 /* Rows in work space of this op go to the bank, where they are after cb_gpu_finish(). */
 void cb_gpu_fetch_rows(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_finish(struct gpu *g);
+/* Are some of these bytes of the host's memory rows on their way? And waits if they are. */
+int cb_gpu_is_on_its_way(const struct gpu *g, const void *p, size_t bytes);
+void cb_gpu_settle(struct gpu *g, const void *p, size_t bytes);
 /* A copy beside what is queued; `from` must stay until cb_gpu_meet_ahead() and a wait. */
 void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_ahead_after(struct gpu *g); /* what is sent ahead from here on follows what is queued */
@@ -373,10 +376,13 @@ void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_blo
                    int bits, int n_out, void *sketch);
 void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
 
-/* ---- gpu_pages.c ---- */
+/* ---- gpu_bounds.c ---- */
 
 void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
+
+/* ---- gpu_pages.c ---- */
+
 void cb_gpu_page_scores(struct device *d, const struct page_scores *s);
 int cb_gpu_page_topk(struct device *d, const struct page_topk *t);
 

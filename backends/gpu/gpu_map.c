@@ -78,6 +78,11 @@ int cb_gpu_map(struct gpu *g, struct gpu_area *a, int n)
     return 1;
 }
 
+int cb_gpu_map_has(const struct gpu_area *a, int row)
+{
+    return a->row_bytes * ((size_t)row + 1) <= mapped(a);
+}
+
 void cb_gpu_unmap(struct gpu *g, struct gpu_area *a)
 {
     if (!a->map.n)

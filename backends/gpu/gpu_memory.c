@@ -226,23 +226,27 @@ static int overlap(const uint8_t *a, const uint8_t *a_end, const void *b, size_t
     return a < from + bytes && from < a_end;
 }
 
-/* Waits if some of these bytes of the host's memory are rows on their way. */
-static void settle(struct gpu *g, const void *p, size_t bytes)
+int cb_gpu_is_on_its_way(const struct gpu *g, const void *p, size_t bytes)
 {
     const struct gpu_home *h = g->home;
     int i = 0;
 
     if (!g->n_home || !overlap(g->home_lo, g->home_hi, p, bytes))
-        return;
+        return 0;
     while (i < g->n_home && !overlap(h[i].to, h[i].to + h[i].bytes, p, bytes))
         i++;
-    if (i < g->n_home)
+    return i < g->n_home;
+}
+
+void cb_gpu_settle(struct gpu *g, const void *p, size_t bytes)
+{
+    if (cb_gpu_is_on_its_way(g, p, bytes))
         cb_gpu_finish(g);
 }
 
 void cb_gpu_send(struct gpu *g, void *to, const void *from, size_t bytes)
 {
-    settle(g, from, bytes);
+    cb_gpu_settle(g, from, bytes);
     g->traffic.in_bytes += bytes;
     enqueue(g, to, from, bytes);
 }
@@ -338,7 +342,7 @@ void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes)
 {
     if (g->status || !bytes)
         return;
-    settle(g, from, bytes);
+    cb_gpu_settle(g, from, bytes);
     g->traffic.in_bytes += bytes;
     g->ahead = 1;
     copy_pieces(g, g->driver->copy_ahead, to, from, bytes);
@@ -562,7 +566,7 @@ void *cb_gpu_in(struct gpu *g, const void *p, size_t bytes)
         return NULL;
     if (cb_gpu_is_on(g, p))
         return (void *)(uintptr_t)p;
-    settle(g, p, bytes);
+    cb_gpu_settle(g, p, bytes);
     on = stage_piece(g, bytes, &host);
     if (!on)
         return NULL;

@@ -40,6 +40,8 @@ struct gpu_area {
     struct gpu_cache *cache;   /* gpu_cache.h */
     struct gpu_map map;        /* gpu_map.h */
     uint64_t stored;           /* g->emptied when the device last stored rows here */
+    int last;                  /* the last one of them, */
+    const uint8_t *last_on;    /* and where it is on the device until the queue is empty */
 };
 
 int cb_gpu_mirror_open(struct gpu *g);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_pages.c - bounds of the keys of pages, and the pages that score best by them. The CPU draws
- * bounds in the bank, and the mirror has copies of them, which pages.cl scores. The CPU scores them
- * where there is no room for all of a layer. */
+/* gpu_pages.c - the pages that score best by bounds of their keys. Bounds are the bank's, and the
+ * mirror has copies of them, which pages.cl scores. The CPU scores them where there is no room for
+ * all of a layer. */
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -33,17 +33,6 @@ struct choice {
 };
 
 /* ---- what the CPU does ---- */
-
-void cb_gpu_bounds(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
-                   void *bounds)
-{
-    struct gpu *g = cb_gpu_of(d);
-
-    cb_gpu_finish(g); /* rows that the device has stored must be there */
-    if (!g->status)
-        g->host.ops->bounds(&g->host, t, rows, n_page, page, hd, bounds);
-    cb_gpu_wrote(g, bounds, (size_t)n_page * cb_bounds_bytes(hd));
-}
 
 void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
 {
@@ -115,9 +104,8 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
     const size_t each = SCORE_ITEMS / LANES, n_page = (size_t)x->t->s.n_page;
     const size_t pages[3] = { (n_page + each - 1) / each, (size_t)x->n_list, 1 };
     const size_t lists[3] = { (size_t)x->n_list, 1, 1 };
-    const struct gpu_arg score[] = { GPU_P(x->on),
-                                     GPU_P((char *)x->on + sizeof(struct gpu_pages)), GPU_P(x->q),
-                                     GPU_P(x->score) };
+    const struct gpu_arg score[] = { GPU_P(x->on), GPU_P((char *)x->on + sizeof(struct gpu_pages)),
+                                     GPU_P(x->q), GPU_P(x->score) };
     const struct gpu_arg pick[] = { GPU_P(x->on), GPU_P(x->score), GPU_P(x->found) };
 
     cb_gpu_run(g, p, "score_pages", pages, SCORE_ITEMS, score, 4, cb_gpu_mirror_pieces(g));

@@ -266,6 +266,8 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
             cb_gpu_cache_leave(g, rows);
         }
         a->stored = g->emptied;
+        a->last = (int)(at / row) + n - 1;
+        a->last_on = (const uint8_t *)on + row * (size_t)(n - 1);
         cb_gpu_fetch_rows(g, rows, on, bytes);
         g->traffic.kv_out_bytes += bytes;
         if (bytes >= MUCH)

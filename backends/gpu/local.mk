@@ -32,6 +32,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_attention.c \
 	backends/gpu/gpu_blocks.c backends/gpu/gpu_blocks.h \
 	backends/gpu/gpu_boundary.c \
+	backends/gpu/gpu_bounds.c \
 	backends/gpu/gpu_cache.c backends/gpu/gpu_cache.h \
 	backends/gpu/gpu_chosen.c backends/gpu/gpu_chosen.h \
 	backends/gpu/gpu_constants.c \

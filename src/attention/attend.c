@@ -244,7 +244,7 @@ static int host_settles(const struct attention *a, int l)
 
     return cb_attend_evicts(a, l) || reader_of(a, l)->settle || cb_context_split_deals(a, l) ||
            (!a->bank->decoding && cb_attend_forgets(a, l)) || st->kivi ||
-           cb_store_prepack_due(st) > 0 || cb_store_sketch_due(st) > 0;
+           cb_store_prepack_due(st) > 0 || cb_store_sketch_reads(st);
 }
 
 /* Prepacks whole blocks of the slots that are left, or quantises the oldest; but not while the

@@ -172,14 +172,20 @@ static int draw_quantised(struct store *s, struct device *d, int kv)
     return CB_OK;
 }
 
-int cb_store_sketch_due(const struct store *s)
+/* Whole blocks that have none */
+static int due(const struct store *s)
 {
     return s->sketch_block ? (s->n[0] - s->sketched) / s->sketch_block : 0;
 }
 
+int cb_store_sketch_reads(const struct store *s)
+{
+    return due(s) > 0 && (s->sketch_columns || s->sketch_bits || s->kivi);
+}
+
 int cb_store_sketch(struct store *s, struct device *d)
 {
-    int n_block = cb_store_sketch_due(s);
+    int n_block = due(s);
 
     if (n_block <= 0)
         return CB_OK;

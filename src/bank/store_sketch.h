@@ -19,7 +19,8 @@ float *cb_store_skew(const struct store *s, int kv);
 size_t cb_store_skew_bytes(const struct store *s); /* of a KV head */
 
 int cb_store_sketch(struct store *s, struct device *d); /* every whole block that has none */
-int cb_store_sketch_due(const struct store *s);         /* their number */
+/* 1: it has some to make, for which the host reads rows that ops have stored */
+int cb_store_sketch_reads(const struct store *s);
 void cb_store_sketch_close(struct store *s);
 /* The slots keep[n], of whole blocks that are sketched or not, become slots 0..n-1 (store_rows.h).
  */

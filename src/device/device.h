@@ -419,7 +419,8 @@ struct ops {
     void (*sketch)(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                    int bits, int n_out, void *sketch);
     void (*sketch_topk)(struct device *d, const struct sketch_topk *s);
-    /* n_page pages of `page` rows of keys -> bounds */
+    /* n_page pages of `page` rows of keys -> bounds. Rows that kv_encode has stored need not have
+     * been waited for; bounds in mirrored memory are there after cb_device_wait(). */
     void (*bounds)(struct device *d, enum kv_type t, const void *rows, int n_page, int page, int hd,
                    void *bounds);
     void (*page_scores)(struct device *d, const struct page_scores *s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* check_gpu_pages.c - pages that an accelerator chooses by bounds of their keys, against the
- * reference's scores. */
+/* check_gpu_pages.c - bounds of the keys of pages that an accelerator draws, and pages that it
+ * chooses by them, against the reference. */
 #include "against_ref.h"
 
 #include "device/sketch.h"
@@ -47,16 +47,33 @@ static void same_pages(const struct page_topk *t, const struct page_scores *s, i
     free(best);
 }
 
-static void watch_bounds(const struct page_scores *s, const uint8_t *bounds, int n, int on)
+/* n_kv areas, `bytes` bytes apart, of n rows each */
+static void watch(const uint8_t *at, int n_kv, size_t bytes, int n, int on)
 {
     const struct device_memory *m = dev->ops->memory;
 
-    for (int h = 0; h < s->n_kv; h++)
+    for (int h = 0; h < n_kv; h++)
         if (on)
-            ck_assert_ok(m->watch(dev, bounds + (size_t)h * s->head_bytes, cb_bounds_bytes(s->hd),
-                                  (size_t)n));
+            ck_assert_ok(m->watch(dev, at + (size_t)h * bytes, bytes / (size_t)n, (size_t)n));
         else
-            m->unwatch(dev, bounds + (size_t)h * s->head_bytes);
+            m->unwatch(dev, at + (size_t)h * bytes);
+}
+
+/* Bounds of the n pages' keys k[n_kv][n * page][hd], which the device stores first if there are
+ * rows -> bounds */
+static void draw(const struct page_scores *s, const float *k, int n, int page, uint8_t *rows,
+                 uint8_t *bounds)
+{
+    for (int h = 0; h < s->n_kv; h++) {
+        const size_t at = (size_t)(h * n * page * s->hd);
+        const float *from = k + at;
+        uint8_t *row = rows ? rows + at * sizeof *k : NULL;
+        if (row)
+            dev->ops->kv_encode(dev, KV_F32, from, n * page, s->hd, s->hd, row);
+        dev->ops->bounds(dev, KV_F32, row ? (const void *)row : from, n, page, s->hd,
+                         bounds + (size_t)h * s->head_bytes);
+    }
+    ck_assert_ok(cb_device_wait(dev));
 }
 
 /* The device scores, not the CPU, and again once keys have changed. */
@@ -71,7 +88,9 @@ START_TEST(a_device_chooses_the_best_pages)
         const int n_page = 2 + below(c % 4 ? 40 : 700), n = n_page + from, per = c % 7 ? group : 1;
         const size_t n_k = (size_t)(n_kv * n * page * hd), bytes = cb_bounds_bytes(hd);
         float *k = floats(n_k), *q = floats((size_t)(n_kv * group * hd));
+        const size_t k_bytes = n_k / (size_t)n_kv * sizeof *k;
         uint8_t *bounds = malloc((size_t)(n_kv * n) * bytes);
+        uint8_t *rows = c / 2 % 2 ? malloc(n_k * sizeof *k) : NULL;
         struct page_scores s = { .n_head = n_kv * group,
                                  .n_kv = n_kv,
                                  .hd = hd,
@@ -90,9 +109,11 @@ START_TEST(a_device_chooses_the_best_pages)
                                .later = c % 2 };
         const size_t n_idx = (size_t)(n_kv * group * t.idx_stride);
         t.idx = ints(n_idx);
-        watch_bounds(&s, bounds, n, 1);
+        watch(bounds, n_kv, s.head_bytes, n, 1);
+        if (rows)
+            watch(rows, n_kv, k_bytes, n * page, 1);
         for (int again = 0; again < 2; again++) {
-            const uint64_t out = cb_device_traffic(dev).out_bytes;
+            uint64_t out;
             for (size_t i = 0; again && i < n_k; i++)
                 k[i] = -k[i];
             if (whole)
@@ -100,9 +121,8 @@ START_TEST(a_device_chooses_the_best_pages)
             memset(t.idx, 0xff, n_idx * sizeof *t.idx);
             for (int l = 0; l < s.n_head / per; l++)
                 t.idx[(size_t)l * (size_t)t.idx_stride + (size_t)(t.k * page)] = -7;
-            for (int h = 0; h < n_kv; h++)
-                dev->ops->bounds(dev, KV_F32, k + (size_t)(h * n * page * hd), n, page, hd,
-                                 bounds + (size_t)h * s.head_bytes);
+            draw(&s, k, n, page, rows, bounds);
+            out = cb_device_traffic(dev).out_bytes;
             ref->ops->page_scores(ref, &s);
             t.s = s;
             ck_assert_int_eq(dev->ops->page_topk(dev, &t), 1);
@@ -111,9 +131,67 @@ START_TEST(a_device_chooses_the_best_pages)
             ck_assert_uint_eq(cb_device_traffic(dev).out_bytes - out,
                               (size_t)(s.n_head / per * (t.k * page + 1)) * 4);
         }
-        watch_bounds(&s, bounds, n, 0);
+        watch(bounds, n_kv, s.head_bytes, n, 0);
+        if (rows)
+            watch(rows, n_kv, k_bytes, n * page, 0);
         ck_assert_int_eq(dev->ops->page_topk(dev, &t), 0); /* no memory of the bank's */
-        free(k), free(q), free(bounds), free(s.out), free(t.idx);
+        free(k), free(q), free(rows), free(bounds), free(s.out), free(t.idx);
+    }
+}
+END_TEST
+
+/* Numbers of all sizes: some are beyond halves, some smaller than the smallest one */
+static void spread(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = i % 97 ? ldexpf(x[i], below(50) - 30) : i % 2 ? 0.0f : -0.0f;
+}
+
+/* Rows that the device has stored get bounds there, to the bit those of the reference, without a
+ * wait: all rows at first, then those of a page, one by one, which other rows take the place of. */
+START_TEST(a_device_draws_bounds)
+{
+    enum { PAGES = 70, MORE = 3 };
+
+    if (!open_isa(_i, 3))
+        return;
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < cb_test_cases(40); c++) {
+        const enum kv_type t = c % KV_TYPE_COUNT;
+        const int hd = t == KV_Q8_0 ? 32 * (1 + below(18)) : head_dims[c % 10];
+        const int page = 1 + below(20), first = below(PAGES);
+        const size_t n = (size_t)((PAGES + MORE) * page), row = cb_kv_row_bytes(t, hd);
+        const size_t bytes = cb_bounds_bytes(hd), all = bytes * (PAGES + MORE);
+        float *x = floats(n * (size_t)hd);
+        uint8_t *rows = malloc(n * row), *bounds = malloc(all), *want = malloc(all);
+        uint64_t waits;
+        if (t != KV_Q8_0) /* whose steps would be beyond halves */
+            spread(x, n * (size_t)hd);
+        watch(rows, 1, n * row, (int)n, 1);
+        watch(bounds, 1, all, PAGES + MORE, 1);
+        memset(bounds, 0xff, all);
+        dev->ops->kv_encode(dev, t, x, PAGES * page, hd, hd, rows);
+        waits = cb_device_traffic(dev).waits;
+        dev->ops->bounds(dev, t, rows, PAGES, page, hd, bounds);
+        ck_assert_uint_eq(cb_device_traffic(dev).waits, waits);
+        for (int p = 0; p < 2 * MORE; p++) {
+            const int at = p < MORE ? PAGES + p : first + p - MORE;
+            if (p == MORE)
+                ck_assert_ok(cb_device_wait(dev));
+            for (int j = at * page; j < (at + 1) * page; j++)
+                dev->ops->kv_encode(dev, t, x + below((int)n) * hd, 1, hd, hd,
+                                    rows + (size_t)j * row);
+            waits = cb_device_traffic(dev).waits;
+            dev->ops->bounds(dev, t, rows + (size_t)(at * page) * row, 1, page, hd,
+                             bounds + (size_t)at * bytes);
+            ck_assert_uint_eq(cb_device_traffic(dev).waits, waits);
+        }
+        ck_assert_ok(cb_device_wait(dev));
+        ref->ops->bounds(ref, t, rows, PAGES + MORE, page, hd, want);
+        ck_assert_mem_eq(bounds, want, all);
+        watch(rows, 1, n * row, (int)n, 0);
+        watch(bounds, 1, all, PAGES + MORE, 0);
+        free(x), free(rows), free(bounds), free(want);
     }
 }
 END_TEST
@@ -128,6 +206,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, a_device_chooses_the_best_pages, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, a_device_draws_bounds, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

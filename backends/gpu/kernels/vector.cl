@@ -290,26 +290,61 @@ KERNEL void encode_rows(int type, int hd, GLOBAL const ulong *table, long n)
                        (GLOBAL uchar *)at[k], c);
 }
 
+FUNCTION float decode_one(int type, bytes_t row, int c)
+{
+    bytes_t p = row + 34 * (c / 32);
+
+    if (type == 0)
+        return load_f32(row + 4 * c);
+    if (type == 1)
+        return load_f16(row + 2 * c);
+    if (type == 2)
+        return load_bf16(row + 2 * c);
+    return (float)(signed char)p[2 + c % 32] * load_f16(p);
+}
+
 /* One number */
 KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL float *y, long n)
 {
-    const long i = THREAD();
-    const long j = i / hd, c = i % hd;
-    long row;
+    const int bytes = type == 3 ? 34 * (hd / 32) : type == 0 ? 4 * hd : 2 * hd;
+    const long i = THREAD(), j = i / hd;
+
+    if (i < n)
+        y[i] = decode_one(type, rows + (idx ? idx[j] : j) * bytes, (int)(i % hd));
+}
+
+/* The largest half that is at most x, within the range of halves, as device/sketch.c finds it */
+FUNCTION uint half_below(float x)
+{
+    const float most = 65504.0f, y = x < -most ? -most : x > most ? most : x;
+    const uint u = AS_UINT(y), mag = u & 0x7fffffffu;
+    const float steps = AS_FLOAT(mag) * 16777216.0f; /* of the smallest halves */
+    const int is_small = mag < 0x38800000u;
+    const uint down = is_small ? (uint)steps : (mag - (112u << 23)) >> 13;
+    const int is_half = is_small ? (float)down == steps : (mag & 0x1fffu) == 0u;
+
+    return u >> 31 ? 0x8000u | (is_half ? down : down + 1u) : down;
+}
+
+/* The bounds of a page's keys, min[hd] and max[hd], one channel an item; row[pages][page]: where
+ * they are */
+KERNEL void draw_bounds(int type, int hd, int page, GLOBAL const ulong *row, GLOBAL uchar *bounds,
+                        long n)
+{
+    const long i = THREAD(), p = i / hd;
+    const int c = (int)(i % hd);
+    GLOBAL uchar *to = bounds + p * 4 * hd + 2 * c;
+    float min = INFINITY, max = -INFINITY;
 
     if (i >= n)
         return;
-    row = idx ? idx[j] : j;
-    if (type == 0)
-        y[i] = load_f32(rows + 4 * (row * hd + c));
-    else if (type == 1)
-        y[i] = load_f16(rows + 2 * (row * hd + c));
-    else if (type == 2)
-        y[i] = load_bf16(rows + 2 * (row * hd + c));
-    else {
-        bytes_t p = rows + 34 * (row * (hd / 32) + c / 32);
-        y[i] = (float)(signed char)p[2 + c % 32] * load_f16(p);
+    for (int j = 0; j < page; j++) {
+        const float x = decode_one(type, (bytes_t)row[p * page + j], c);
+        min = x < min ? x : min;
+        max = x > max ? x : max;
     }
+    put16(to, half_below(min));
+    put16(to + 2 * hd, half_below(-max) ^ 0x8000u);
 }
 
 /* Rows of `words` halves, packed -> the addresses to[] */
