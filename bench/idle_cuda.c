@@ -27,9 +27,18 @@ static struct {
 } to_device, from_device, within;
 static uint64_t used, waits, orders;
 static double made_up_s;
-static struct { /* the last search: groups of pieces of slots, KV heads; groups that scored pages */
-    unsigned piece, n_kv, page;
+static struct { /* the last search of sketches: groups of pieces of slots, KV heads */
+    unsigned piece, n_kv;
 } search;
+static struct { /* what was copied to the device last */
+    const int32_t *from;
+    uint64_t to;
+} sent;
+static struct { /* the last lists that were picked: where they are, and what pick_pages was told */
+    uint64_t at, n_list;
+    const int32_t *of;
+} picked;
+enum { N_PAGE = 0, PAGE = 9, LO, K, BEFORE, AFTER }; /* as in struct gpu_pages */
 static struct kernel {
     char name[64];
     uint64_t times;
@@ -60,13 +69,12 @@ static uint32_t mixed(uint64_t x)
     return (uint32_t)((x ^ x >> 29) * 0xbf58476d1ce4e5b9u >> 32);
 }
 
-/* The same as the last time for the same key, for most keys */
-static uint32_t random_of(uint64_t key)
+/* The same as at other times for the same key, for most keys */
+static uint32_t random_of(uint64_t key, uint64_t time)
 {
-    static uint64_t calls;
     static int keep = -1;
     const char *text = keep < 0 ? getenv("IDLE_CUDA_KEEP") : NULL;
-    const uint32_t now = mixed(calls++ << 20);
+    const uint32_t now = mixed(key ^ ++time << 40);
 
     if (keep < 0)
         keep = text ? (int)strtol(text, NULL, 10) : 90;
@@ -90,7 +98,7 @@ static void make_rows(uint64_t *to, size_t n)
 static void make_numbers(uint16_t *to, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint32_t x = random_of((uintptr_t)(to + i));
+        const uint32_t x = random_of((uintptr_t)(to + i), waits);
         to[i] = (uint16_t)((x & 0x8000) | (0x3000 + x % 0xc00));
     }
 }
@@ -104,7 +112,42 @@ static void make_lists(int32_t *to, size_t n)
     for (unsigned h = 0; h < search.n_kv; h++) {
         *to++ = each ? (int32_t)n : 0;
         for (size_t i = 0; i < n; i++)
-            *to++ = (int32_t)(64 + i * each + (each ? random_of((uint64_t)h << 32 | i) % each : 0));
+            *to++ = (int32_t)(64 + i * each +
+                              (each ? random_of((uint64_t)h << 32 | i, waits) % each : 0));
+    }
+}
+
+static int n_picked(void)
+{
+    return picked.of ? picked.of[BEFORE] + picked.of[K] * picked.of[PAGE] + picked.of[AFTER] : 0;
+}
+
+/* Entry i of picked lists: their number, then slots, of which k pages are random ones */
+static int32_t entry_of_picked(int i)
+{
+    const int32_t *x = picked.of;
+    const int at = i % (n_picked() + 1), j = at - 1 - x[BEFORE], p = j / x[PAGE];
+    const int each = x[N_PAGE] / x[K];
+
+    if (!at)
+        return n_picked();
+    if (j < 0)
+        return x[LO] + j;
+    if (j >= x[K] * x[PAGE])
+        return x[LO] + (x[N_PAGE] - x[K]) * x[PAGE] + j;
+    return x[LO] + j % x[PAGE] +
+           (p * each +
+            (int)(random_of((uint64_t)(i - j) << 32 | (uint64_t)p, waits) % (uint32_t)each)) *
+               x[PAGE];
+}
+
+/* Those of the lists that lie in what is copied from the device */
+static void make_picked(int32_t *to, uint64_t from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof *to; i++) {
+        const uint64_t at = from + i * sizeof *to - picked.at;
+        if (at < picked.n_list * (uint64_t)(n_picked() + 1) * sizeof *to)
+            to[i] = entry_of_picked((int)(at / sizeof *to));
     }
 }
 
@@ -116,7 +159,7 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void make_up(void *to, size_t bytes)
+static void make_up(void *to, uint64_t from, size_t bytes)
 {
     const double start = now_s();
 
@@ -127,6 +170,7 @@ static void make_up(void *to, size_t bytes)
     else
         make_numbers(to, bytes / 2);
     search.n_kv = 0;
+    make_picked(to, from, bytes);
     made_up_s += now_s() - start;
 }
 
@@ -259,9 +303,9 @@ int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream)
     if (is_on(to) && is_on(from))
         within.times++, within.bytes += bytes;
     else if (is_on(to))
-        to_device.times++, to_device.bytes += bytes;
+        to_device.times++, to_device.bytes += bytes, sent.to = to, sent.from = (void *)from;
     else
-        from_device.times++, from_device.bytes += bytes, make_up((void *)(uintptr_t)to, bytes);
+        from_device.times++, from_device.bytes += bytes, make_up((void *)to, from, bytes);
     return OK;
 }
 
@@ -344,13 +388,13 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     struct kernel *k = function;
 
     (void)z, (void)items_x, (void)items_y, (void)items_z;
-    (void)shared_bytes, (void)stream, (void)arg, (void)extra;
+    (void)shared_bytes, (void)stream, (void)extra;
     k->times++;
     if (!strcmp(k->name, "sketch_pick"))
         search.piece = x, search.n_kv = y;
-    if (!strcmp(k->name, "score_pages"))
-        search.page = x;
-    if (!strcmp(k->name, "pick_pages")) /* 8 pages of 16 slots a group */
-        search.piece = search.page / 8, search.n_kv = x;
+    if (!strcmp(k->name, "pick_pages"))
+        picked.at = *(uint64_t *)arg[2],
+        picked.of = sent.to == *(uint64_t *)arg[0] ? sent.from : NULL,
+        picked.n_list = picked.of ? x : 0;
     return OK;
 }

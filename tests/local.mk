@@ -66,6 +66,7 @@ check_programs = \
 	tests/ops/check_codes_opencl \
 	tests/ops/check_cuda \
 	tests/ops/check_cuda_driver \
+	tests/ops/check_heads_cuda \
 	tests/ops/check_kivi_cuda \
 	tests/ops/check_lists_cuda \
 	tests/ops/check_selectors_cuda \
@@ -76,6 +77,7 @@ check_programs = \
 	tests/ops/check_recurrence_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
+	tests/ops/check_heads_opencl \
 	tests/ops/check_pages_opencl \
 	tests/ops/check_recurrence_opencl \
 	tests/ops/check_shared_cuda \
@@ -189,6 +191,9 @@ tests_ops_check_codes_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_bytes_opencl_SOURCES = tests/ops/check_gpu_bytes.c tests/ops/against_ref.h
 tests_ops_check_bytes_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_heads_opencl_SOURCES = tests/ops/check_gpu_heads.c tests/ops/against_ref.h
+tests_ops_check_heads_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_heads_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_pages_opencl_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
 tests_ops_check_pages_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_pages_opencl_LDFLAGS = $(guard_ldflags)
@@ -242,6 +247,9 @@ tests_ops_check_selectors_cuda_LDFLAGS = $(check_ldflags) $(pretend_ldflags)
 tests_ops_check_lists_cuda_SOURCES = tests/ops/check_gpu_lists.c tests/ops/against_ref.h
 tests_ops_check_lists_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_lists_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_heads_cuda_SOURCES = tests/ops/check_gpu_heads.c tests/ops/against_ref.h
+tests_ops_check_heads_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_heads_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_pages_cuda_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
 tests_ops_check_pages_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_pages_cuda_LDFLAGS = $(cuda_ldflags)

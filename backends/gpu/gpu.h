@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "driver.h"
+#include "gpu_left.h"
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
@@ -61,15 +62,6 @@ struct gpu_constants {
     int n, asked, hint[509];
     uint8_t *on;
     size_t used, bytes;
-};
-
-/* Lists of n slots that a search has left on the device, at on[h * (n + 1) + 1], after their
- * number; they are not yet at the host's to[h * stride] */
-struct gpu_found {
-    int32_t *to; /* NULL: none */
-    const int32_t *on;
-    int n_list, n, stride;
-    int used; /* 1: their op has read them on the device, so the host may do without */
 };
 
 /* Rows that kernels have brought from the host's memory (gpu_cache.c), and their bytes, modulo 2^32
@@ -130,6 +122,8 @@ struct gpu {
     struct gpu_caches *caches;
     struct gpu_came came;
     struct gpu_found found;
+    uint64_t lists_sent; /* g->emptied + 1 when a search sent its list last */
+    struct gpu_logits logits;
     struct gpu_pack *pack;
     struct gpu_stream *stream;
     struct gpu_ahead *rows_ahead;
@@ -204,8 +198,10 @@ void cb_gpu_send_ahead(struct gpu *g, void *to, const void *from, size_t bytes);
 void cb_gpu_ahead_after(struct gpu *g); /* what is sent ahead from here on follows what is queued */
 void cb_gpu_meet_ahead(struct gpu *g);  /* what is queued from here on finds what was sent ahead */
 
-/* The lists of the last search are there. */
+/* The lists of the last search are there; */
 void cb_gpu_found_home(struct gpu *g);
+/* the logits that attention has left, after cb_gpu_finish(). */
+void cb_gpu_logits_home(struct gpu *g);
 
 /* Operands of an op. Each returns an address on the device: p itself if it is one, else of a copy.
  * NULL stays NULL; after a failure it is NULL too. */
@@ -366,8 +362,6 @@ void cb_gpu_kv_decode(struct device *d, enum kv_type t, const void *rows, const 
                       int hd, float *y);
 void cb_gpu_nearest(struct device *d, const float *x, int n, const float *y, int m, int hd,
                     int32_t *idx, float *dot);
-void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
-                      int normed, float *best);
 void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 
 /* ---- gpu_sketch.c ---- */
@@ -375,6 +369,12 @@ void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx);
 void cb_gpu_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                    int bits, int n_out, void *sketch);
 void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s);
+
+/* ---- gpu_heads.c ---- */
+
+void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
+                      int normed, float *best);
+int cb_gpu_head_topk(struct device *d, const struct head_topk *t);
 
 /* ---- gpu_bounds.c ---- */
 

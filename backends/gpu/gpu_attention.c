@@ -160,6 +160,8 @@ struct call {
     const struct attn *a;
     struct gpu_runs runs;
     float *q, *out, *lse; /* on the device */
+    float *logit;         /* [n_head][logit_stride] there */
+    int logit_stride;
     const char *kernel;
     size_t items, n_query; /* of a group */
     int per, n_split;      /* entries of a split; into how many the context is cut */
@@ -261,33 +263,57 @@ static void choose_kernel(const struct gpu *g, struct call *x)
         split_few(x, n, blocks);
 }
 
-/* Logits that heads share with the host: [n_head][stride], dense rows on the device */
-static int share_logits(struct gpu *g, struct call *x)
+/* Logits that heads share with the host, dense rows on the device */
+static void share_logits(struct gpu *g, struct call *x)
 {
     const struct attn *a = x->a;
-    const int group = a->n_head / a->n_kv;
-    int most = 0, any = 0;
+    const int group = a->n_head / a->n_kv, most = longest(a);
+    int any = 0;
 
-    for (int h = 0; h < a->n_kv; h++) {
+    for (int h = 0; h < a->n_kv; h++)
         any |= a->run[h].logit != NULL;
-        most = max_int(most, a->run[h].n);
-    }
-    for (int h = 0; any && h < a->n_kv; h++) {
+    x->logit_stride = most;
+    x->logit = any ? cb_gpu_room_for(g, floats((int64_t)a->n_head * most)) : NULL;
+    for (int h = 0; x->logit && h < a->n_kv; h++) {
         const struct kv_run *run = &a->run[h];
-        float *on = run->logit ? cb_gpu_room_for(g, floats((int64_t)group * most)) : NULL;
+        float *on = run->logit ? x->logit + (ptrdiff_t)h * group * most : NULL;
         x->runs.logit[h] = on;
         for (int j = 0; on && run->given && j < group; j++)
             cb_gpu_send(g, on + (size_t)j * (size_t)most,
                         run->logit + (size_t)j * (size_t)a->logit_stride, floats(run->n));
     }
-    return most;
+}
+
+/* The logits stay on the device if that has all of them. */
+static int leave_logits(struct gpu *g, const struct call *x)
+{
+    const struct attn *a = x->a;
+    const ptrdiff_t step = (ptrdiff_t)(a->n_head / a->n_kv) * a->logit_stride;
+    int all = a->logit_later && !x->runs.missing;
+
+    for (int h = 0; all && h < a->n_kv; h++)
+        all = a->run[h].n == x->logit_stride && !a->run[h].given &&
+              a->run[h].logit == a->run->logit + h * step;
+    if (!all)
+        return 0;
+    if (g->logits.to) { /* another session's */
+        cb_gpu_logits_home(g);
+        cb_gpu_finish(g);
+    }
+    g->logits = (struct gpu_logits){ .to = a->run->logit,
+                                     .on = x->logit,
+                                     .n_head = a->n_head,
+                                     .n = x->logit_stride,
+                                     .stride = x->logit_stride,
+                                     .to_stride = a->logit_stride };
+    return 1;
 }
 
 /* Present entries' logits -> the host, which writes the others itself */
-static void return_logits(struct gpu *g, const struct call *x, int stride)
+static void return_logits(struct gpu *g, const struct call *x)
 {
     const struct attn *a = x->a;
-    const int group = a->n_head / a->n_kv;
+    const int group = a->n_head / a->n_kv, stride = x->logit_stride;
 
     for (int h = 0; h < a->n_kv; h++) {
         const struct kv_run *run = &a->run[h];
@@ -303,7 +329,7 @@ static void return_logits(struct gpu *g, const struct call *x, int stride)
     }
 }
 
-static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int logit_stride)
+static void launch(struct gpu *g, struct gpu_program *p, struct call *x)
 {
     const struct attn *a = x->a;
     const int group = a->n_head / a->n_kv;
@@ -313,7 +339,7 @@ static void launch(struct gpu *g, struct gpu_program *p, struct call *x, int log
     const struct gpu_arg arg[] = { GPU_P(x->runs.on), GPU_P(x->q),       GPU_I(a->q_stride),
                                    GPU_I(a->n_tok),   GPU_I(a->n_head),  GPU_I(group),
                                    GPU_F(a->scale),   GPU_F(a->softcap), GPU_I(a->causal),
-                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(logit_stride),
+                                   GPU_I(a->window),  GPU_I(x->per),     GPU_I(x->logit_stride),
                                    GPU_P(x->out),     GPU_P(x->lse) };
 
     cb_gpu_run(g, p, x->kernel, groups, x->items, arg, 14, x->runs.deep);
@@ -355,7 +381,7 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
 {
     const int64_t rows = (int64_t)a->n_tok * a->n_head;
     struct call x = { .a = a };
-    int stride, ok;
+    int ok;
 
     choose_kernel(g, &x);
     x.q = cb_gpu_in(g, a->q, floats(q_span(a)));
@@ -368,11 +394,12 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
     cb_gpu_rewritten(g, a->out, floats(rows * a->hd));
     if (!cb_gpu_runs_open(g, &x.runs, a))
         return 0;
-    stride = share_logits(g, &x);
+    share_logits(g, &x);
     ok = cb_gpu_runs_find(g, &x.runs) && !g->status;
     if (ok) {
-        launch(g, p, &x, stride);
-        return_logits(g, &x, stride);
+        launch(g, p, &x);
+        if (!leave_logits(g, &x))
+            return_logits(g, &x);
         add_rest(g, &x);
         give(g, a->out, x.out, floats(rows * a->hd));
         give(g, a->lse, x.lse, floats(rows));

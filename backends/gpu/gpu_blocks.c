@@ -58,7 +58,7 @@ struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int
 
 void cb_gpu_found_begin(struct gpu *g)
 {
-    if (g->found.to && !g->found.used)
+    if (g->found.to && !g->found.used && !g->found.sent)
         cb_gpu_found_home(g);
     g->found.to = NULL;
 }

@@ -75,6 +75,7 @@ int cb_gpu_check(struct gpu *g)
 
     if (g->came.due)
         cb_gpu_fetch(g, g->came.host, g->came.on, sizeof g->came.had);
+    cb_gpu_logits_home(g);
     cb_gpu_found_home(g); /* waits */
     count_came(g);
     status = g->status;

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "gpu_lists.h"
 #include "gpu_lookup.h"
 #include "gpu_map.h"
 #include "gpu_share.h"
@@ -153,14 +154,6 @@ static struct gpu_cache *make(struct gpu *g, struct gpu_area *k, struct gpu_area
 
 /* ---- which runs ---- */
 
-static int all_mirrored(const struct gpu_area *a, int end)
-{
-    for (int row = 0; row < end; row += 1 << a->shift)
-        if (!cb_gpu_mirror_has(a, min_int(end, row + (1 << a->shift)) - 1))
-            return 0;
-    return 1;
-}
-
 static int is_worth_it(const struct gpu_area *k, int end)
 {
     return k->cache || (k->row_bytes * (size_t)end >= LEAST && k->brought >= (uint64_t)end / PART &&
@@ -176,8 +169,9 @@ static struct gpu_cache *cache_for(struct gpu *g, const struct kv_run *run)
     if (!cb_gpu_run_areas(g, run, &k, &v, &first) ||
         (k->cache && k->cache->turn == g->caches->turn))
         return NULL;
-    end = first + run->idx[run->n - 1] + 1;
-    if (!is_worth_it(k, end) || (all_mirrored(k, end) && all_mirrored(v, end)))
+    end = first + cb_gpu_list_end(g, run);
+    if (!is_worth_it(k, end) ||
+        (cb_gpu_mirror_has_all(g, k, end) && cb_gpu_mirror_has_all(g, v, end)))
         return NULL;
     if (k->cache && (k->cache->v != v || k->cache->cap < run->n || k->cache->rows < end))
         free_cache(g, k->cache);
@@ -195,18 +189,6 @@ static struct gpu_cache *cache_for(struct gpu *g, const struct kv_run *run)
     k->map.failed = 1;
     give_up(g, k, v);
     return NULL;
-}
-
-/* Are all rows up to the list's last one mirrored? Then no one need know which it names. */
-static int is_mirrored(const struct gpu *g, const struct kv_run *run)
-{
-    struct gpu_area *k, *v;
-    int first, end;
-
-    if (run->kivi || !cb_gpu_run_areas(g, run, &k, &v, &first))
-        return 0;
-    end = first + run->idx[run->n - 1] + 1;
-    return all_mirrored(k, end) && all_mirrored(v, end);
 }
 
 static int ascends(const struct kv_run *run)
@@ -227,30 +209,39 @@ static int is_late(const struct gpu *g, struct gpu_cache *c)
     return late;
 }
 
+/* May kernels bring the rows of these runs? Query heads with lists of their own share a table. */
+static int may_bring(const struct gpu *g, const struct kv_run *run, int n)
+{
+    int may = g->driver->map && !g->stream_kv;
+
+    for (int i = 1; i < n; i++)
+        may = may && run[i].k != run[i - 1].k;
+    return may;
+}
+
 void cb_gpu_cache_bring(struct gpu *g, const struct kv_run *run, int n)
 {
     struct gpu_cache **of;
-    int n_of = 0, n_found = 0, late = 0, at;
+    int n_of = 0, n_found = 0, late = 0, may;
 
-    if (!g->driver->map || g->stream_kv || g->status || !run->idx)
+    if (g->status || !run->idx)
         return;
-    for (int i = 1; i < n; i++)
-        if (run[i].k == run[i - 1].k) /* query heads have lists of their own */
-            return;
-    of = open_all(g) ? cb_calloc((size_t)n, sizeof *of) : NULL;
+    may = may_bring(g, run, n) && open_all(g);
+    of = may || g->found.to ? cb_calloc((size_t)n, sizeof *of) : NULL;
     if (!of)
         return;
-    g->caches->turn++;
+    if (may)
+        g->caches->turn++;
     for (int i = 0; i < n; i++) {
-        const int is_found = cb_gpu_found_of(g, &run[i], &at) >= 0;
-        struct gpu_cache *c = is_found || ascends(&run[i]) ? cache_for(g, &run[i]) : NULL;
-        n_found += is_found && (c || is_mirrored(g, &run[i]));
+        const int is_found = cb_gpu_found_list(g, &run[i]) != NULL;
+        struct gpu_cache *c = may && (is_found || ascends(&run[i])) ? cache_for(g, &run[i]) : NULL;
+        n_found += is_found && (c || cb_gpu_is_mirrored(g, &run[i]));
         if (!c)
             continue;
         of[n_of++] = c;
         late |= is_late(g, c);
     }
-    g->found.used = n_found == n && n_found == g->found.n_list;
+    g->found.used = n_found == n && (g->found.sent || n_found == g->found.n_list);
     if (g->found.to && !g->found.used)
         cb_gpu_found_home(g);
     else if (late)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/ints.h"
+#include "gpu_lists.h"
 #include "gpu_pack.h"
 #include "gpu_share.h"
 
@@ -270,19 +271,6 @@ static int turn_over(struct gpu *g, struct gpu_chosen *c, const int32_t *idx, in
 
 /* ---- what attention asks for ---- */
 
-int cb_gpu_run_areas(const struct gpu *g, const struct kv_run *run, struct gpu_area **k,
-                     struct gpu_area **v, int *at)
-{
-    if (!run->idx || run->kivi || run->given || run->n < 1)
-        return 0;
-    *k = cb_gpu_area(g, run->k);
-    *v = cb_gpu_area(g, run->v);
-    if (!*k || !*v)
-        return 0;
-    *at = (int)((size_t)((const uint8_t *)run->k - (*k)->rows) / (*k)->row_bytes);
-    return (const uint8_t *)run->v == (*v)->rows + (size_t)*at * (*v)->row_bytes;
-}
-
 /* Does the list ascend, and is some row of it not mirrored? */
 static int is_missing(const struct kv_run *run, const struct gpu_area *k, const struct gpu_area *v,
                       int at)
@@ -315,7 +303,7 @@ void cb_gpu_chosen_bring(struct gpu *g, const struct kv_run *run, int n)
         struct gpu_chosen *c;
         int at, had;
         if (!cb_gpu_run_areas(g, &run[i], &k, &v, &at) || k->cache ||
-            !is_missing(&run[i], k, v, at))
+            cb_gpu_list_stays(g, &run[i]) || !is_missing(&run[i], k, v, at))
             continue;
         if (k->chosen && k->chosen->turn == g->chosen->turn) /* another query head's list */
             continue;

@@ -14,10 +14,6 @@ struct gpu_places {
     void *piece;          /* of memory, that they lie in */
 };
 
-/* The areas of a run with a list, and where its rows begin in them. 0: it has none. */
-int cb_gpu_run_areas(const struct gpu *g, const struct kv_run *run, struct gpu_area **k,
-                     struct gpu_area **v, int *at);
-
 void cb_gpu_chosen_close(struct gpu *g);
 void cb_gpu_chosen_drop(struct gpu *g); /* nothing is there */
 /* Each run's list replaces what its rows' area had: rows that are not there come in one packed

@@ -45,6 +45,7 @@ static void fill(struct gpu *g)
                            .best_head = cb_gpu_best_head,
                            .topk = cb_gpu_topk,
                            .sketch = cb_gpu_sketch,
+                           .head_topk = cb_gpu_head_topk,
                            .sketch_topk = cb_gpu_sketch_topk,
                            .bounds = cb_gpu_bounds,
                            .page_scores = cb_gpu_page_scores,

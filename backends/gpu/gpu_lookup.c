@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* gpu_lookup.c - what the device is told of lists whose rows it finds and brings: the entries that
- * the host has, and where those are that a search has found. */
+/* gpu_lookup.c - what the device is told of lists whose rows it finds and brings: those that the
+ * host has, and where those are that a search has found. */
 #include "gpu_lookup.h"
 
 #include <string.h>
+
+#include "gpu_lists.h"
 
 enum { GROUPS = 64, ITEMS = 256 }; /* that bring a head's rows; of a group, in cache.cl */
 
 /* As in cache.cl */
 struct lookup {
-    uint64_t list, found, place_of, row_of, turn_of, place, missing;
+    uint64_t list, place_of, row_of, turn_of, place, missing;
     uint64_t k_host, v_host, k_on, v_on, k_new, v_new;
-    int32_t first, n, cap, turn, fresh, n_missing, k_bytes, v_bytes, found_at, n_found;
+    int32_t first, n, cap, turn, fresh, n_missing, k_bytes, v_bytes;
 };
 
 /* What one copy brings to the device: lookups, then their lists */
@@ -29,51 +31,19 @@ static uint64_t new_row(const struct gpu *g, const struct gpu_cache *c, int v)
     return c->fresh >= 0 && c->new_at[v] == g->emptied ? (uintptr_t)c->new[v] : 0;
 }
 
-int cb_gpu_found_of(const struct gpu *g, const struct kv_run *run, int *at)
+/* A run's list on the device: where a search has left it, or in the call's copy */
+static const int32_t *list_on(struct gpu *g, struct call *x, const struct kv_run *run)
 {
-    const struct gpu_found *f = &g->found;
-    const intptr_t from =
-        f->to && f->stride ? ((intptr_t)run->idx - (intptr_t)f->to) / (intptr_t)sizeof *f->to : -1;
-    const intptr_t h = f->to ? (from + f->stride - 1) / f->stride : -1;
+    const int32_t *found = cb_gpu_found_list(g, run);
 
-    *at = (int)(h * f->stride - from);
-    return f->to && h >= 0 && h < f->n_list && *at >= 0 && *at + f->n < run->n ? (int)h : -1;
-}
-
-const int32_t *cb_gpu_found_list(struct gpu *g, const struct kv_run *run)
-{
-    const struct gpu_found *f = &g->found;
-    const size_t bytes = (size_t)run->n * sizeof *run->idx;
-    int at, after, h = f->used ? cb_gpu_found_of(g, run, &at) : -1;
-    int32_t *on, *host;
-    void *p;
-
-    if (h < 0)
-        return NULL;
-    on = cb_gpu_room_beside(g, bytes, &p);
-    if (!on)
-        return NULL;
-    host = p;
-    after = at + f->n;
-    memcpy(host, run->idx, (size_t)at * sizeof *host);
-    memcpy(host + after, run->idx + after, (size_t)(run->n - after) * sizeof *host);
-    if (at)
-        cb_gpu_send(g, on, host, (size_t)at * sizeof *host);
-    cb_gpu_send(g, on + after, host + after, (size_t)(run->n - after) * sizeof *host);
-    cb_gpu_move(g, on + at, f->on + (ptrdiff_t)h * (f->n + 1) + 1, (size_t)f->n * sizeof *on);
-    return on;
-}
-
-/* The entries of a run that the host has */
-static void copy_list(struct call *x, const struct kv_run *run, int found_at, int n_found)
-{
-    const int after = run->n - found_at - n_found;
-
-    memcpy(x->list + x->used, run->idx, (size_t)found_at * sizeof *run->idx);
-    memcpy(x->list + x->used + found_at, run->idx + found_at + n_found,
-           (size_t)after * sizeof *run->idx);
-    x->used += run->n - n_found;
-    x->last = n_found ? NULL : run;
+    if (found)
+        return found;
+    if (!x->last || x->last->idx != run->idx || x->last->n != run->n) {
+        memcpy(x->list + x->used, run->idx, (size_t)run->n * sizeof *run->idx);
+        x->used += run->n;
+        x->last = run;
+    }
+    return x->list_on + x->used - run->n;
 }
 
 static void describe(struct gpu *g, struct call *x, struct gpu_cache *c)
@@ -82,19 +52,9 @@ static void describe(struct gpu *g, struct call *x, struct gpu_cache *c)
     struct lookup *l = &x->of[x->n++];
     int32_t *place = cb_gpu_scratch(g, (size_t)run->n * sizeof *place);
     int32_t *missing = cb_gpu_scratch(g, (size_t)(run->n + 1) * 2 * sizeof *missing);
-    const int same = x->last && x->last->idx == run->idx && x->last->n == run->n;
     const size_t keys = (size_t)c->cap * c->k->row_bytes;
-    int found_at;
-    const ptrdiff_t h = cb_gpu_found_of(g, run, &found_at);
-    const int n_found = h < 0 ? 0 : g->found.n;
 
-    found_at = h < 0 ? run->n : found_at;
-    if (!same)
-        copy_list(x, run, found_at, n_found);
-    *l = (struct lookup){ .list = (uintptr_t)(x->list_on + x->used - (run->n - n_found)),
-                          .found = n_found ? (uintptr_t)(g->found.on + h * (n_found + 1) + 1) : 0,
-                          .found_at = found_at,
-                          .n_found = n_found,
+    *l = (struct lookup){ .list = (uintptr_t)list_on(g, x, run),
                           .place_of = (uintptr_t)c->place_of,
                           .row_of = (uintptr_t)c->row_of,
                           .turn_of = (uintptr_t)c->turn_of,
@@ -138,7 +98,7 @@ void cb_gpu_lookup(struct gpu *g, struct gpu_cache *const *c, int n)
     void *host;
 
     for (int i = 0; i < n; i++)
-        entries += (size_t)c[i]->run->n;
+        entries += cb_gpu_found_list(g, c[i]->run) ? 0 : (size_t)c[i]->run->n;
     x.on = cb_gpu_room_beside(g, (size_t)n * sizeof *x.on + entries * sizeof *x.list, &host);
     if (!x.on)
         return;

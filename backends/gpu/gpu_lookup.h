@@ -23,11 +23,6 @@ struct gpu_cache {
     struct gpu_cache *next;
 };
 
-/* What a search has found for a run, and still is on the device alone: which of its lists, *at of
- * the run's entries on; -1: nothing. Entries after it are the host's. */
-int cb_gpu_found_of(const struct gpu *g, const struct kv_run *run, int *at);
-/* The run's list on the device, if its op reads there what a search has found; or NULL */
-const int32_t *cb_gpu_found_list(struct gpu *g, const struct kv_run *run);
 /* The lists of n heads go to the device in one copy, and their rows come to their places. */
 void cb_gpu_lookup(struct gpu *g, struct gpu_cache *const *c, int n);
 

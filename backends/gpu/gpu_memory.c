@@ -405,18 +405,28 @@ void cb_gpu_found_home(struct gpu *g)
 {
     const struct gpu_found f = g->found;
     const size_t step = (size_t)f.n + 1, bytes = (size_t)f.n_list * step * sizeof *f.to;
-    int32_t *list = f.to ? cb_calloc(bytes, 1) : NULL;
+    int32_t *list = f.to && !f.sent ? cb_calloc(bytes, 1) : NULL;
 
     g->found.to = NULL;
     if (list)
         cb_gpu_fetch(g, list, f.on, bytes);
-    else if (f.to)
+    else if (f.to && !f.sent)
         cb_gpu_fail_memory(g, "search");
     cb_gpu_finish(g);
     for (int h = 0; list && h < f.n_list; h++)
         memcpy(f.to + (ptrdiff_t)h * f.stride, list + (size_t)h * step + 1,
                (size_t)f.n * sizeof *list);
     free(list);
+}
+
+void cb_gpu_logits_home(struct gpu *g)
+{
+    const struct gpu_logits x = g->logits;
+
+    g->logits.to = NULL;
+    for (int h = 0; x.to && h < x.n_head; h++)
+        cb_gpu_fetch(g, x.to + (ptrdiff_t)h * x.to_stride, x.on + (ptrdiff_t)h * x.stride,
+                     (size_t)x.n * sizeof *x.to);
 }
 
 /* ---- operands ---- */
@@ -619,6 +629,7 @@ void cb_gpu_empty_stage(struct gpu *g)
 {
     g->split.x = NULL; /* what is known lies there */
     g->found.to = NULL;
+    g->logits.to = NULL;
     if (!g->stage)
         return;
     free_stage(g, g->stage->next);
@@ -640,6 +651,7 @@ void cb_gpu_done(struct gpu *g)
     if (n || g->owes || cb_gpu_stage_ends(g)) {
         if (g->found.to && !g->found.used)
             cb_gpu_found_home(g);
+        cb_gpu_logits_home(g);
         finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
         cb_gpu_empty_stage(g);
     }

@@ -515,6 +515,19 @@ int cb_gpu_mirror_has(const struct gpu_area *a, int row)
     return p && row - (p->index << a->shift) < p->n;
 }
 
+int cb_gpu_mirror_has_all(struct gpu *g, struct gpu_area *a, int end)
+{
+    const int n_page = ((end - 1) >> a->shift) + 1;
+    int i = a->again.full_lo ? 0 : a->again.full_hi;
+
+    while (i < n_page - 1 && cb_gpu_mirror_has(a, ((i + 1) << a->shift) - 1))
+        i++;
+    if (i < n_page - 1 || !cb_gpu_mirror_has(a, end - 1))
+        return 0;
+    cb_gpu_mirror_found(g, a, 0, n_page);
+    return 1;
+}
+
 void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
                           enum gpu_need need)
 {

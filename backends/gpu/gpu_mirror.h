@@ -87,6 +87,7 @@ int cb_gpu_mirror_again(struct gpu *g, struct gpu_area *a, int page, int n);
 void cb_gpu_mirror_found(struct gpu *g, struct gpu_area *a, int page, int n);
 /* Is the row on the device as the host has it? */
 int cb_gpu_mirror_has(const struct gpu_area *a, int row);
+int cb_gpu_mirror_has_all(struct gpu *g, struct gpu_area *a, int end); /* rows 0..end-1 */
 /* Coded rows, on the device, that were stored in the area's rows first..first+n-1. Pages that begin
  * among them get a place if there is one. */
 void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,

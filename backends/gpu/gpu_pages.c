@@ -8,6 +8,7 @@
 #include "device/sketch.h"
 #include "gpu.h"
 #include "gpu_blocks.h"
+#include "gpu_pages.h"
 
 enum {
     SCORE_ITEMS = 128, /* as in pages.cl */
@@ -16,19 +17,11 @@ enum {
     NO_PROGRAM = 4, /* the note's bit */
 };
 
-/* As struct pages in pages.cl; the addresses of the mirror's pages follow. */
-struct gpu_pages {
-    int32_t n_page, n_block, first, shift, bytes;
-    int32_t hd, group, per, mean;
-    int32_t page, lo, k;
-};
-
 /* A choice of pages, and its work space on the device */
 struct choice {
     const struct page_topk *t;
     struct gpu_blocks b;
-    int n_list;
-    size_t list_bytes; /* of its number and its slots */
+    int n_list, n; /* slots of a list */
     void *on, *q, *score, *found;
 };
 
@@ -61,8 +54,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
 {
     const struct page_scores *s = &x->t->s;
     const size_t q = (size_t)(s->n_head * s->hd) * sizeof(float);
-    const size_t score = (size_t)x->n_list * (size_t)s->n_page * sizeof(uint32_t);
-    const size_t found = (size_t)x->n_list * x->list_bytes;
+    const size_t score = (size_t)x->n_list * (size_t)s->n_page * sizeof(float);
+    const size_t found = (size_t)x->n_list * (size_t)(x->n + 1) * sizeof(int32_t);
 
     x->q = g ? cb_gpu_in(g, s->q, q) : NULL;
     x->score = g ? cb_gpu_scratch(g, score) : NULL;
@@ -92,31 +85,45 @@ static int describe(struct gpu *g, struct choice *x)
                               .mean = s->mean,
                               .page = x->t->page,
                               .lo = x->t->lo,
-                              .k = x->t->k };
+                              .k = x->t->k,
+                              .before = x->t->before,
+                              .after = x->t->after };
     if (!cb_gpu_blocks_bring(g, &x->b, (uint64_t *)(void *)(of + 1)))
         return 0;
     cb_gpu_send(g, x->on, host, table_bytes(x));
     return 1;
 }
 
+struct gpu_program *cb_gpu_pages_program(struct gpu *g)
+{
+    return cb_gpu_search_program(g, GPU_PAGES, NO_PROGRAM,
+                                 "the CPU scores pages: the kernels do not compile");
+}
+
+void cb_gpu_pick_pages(struct gpu *g, struct gpu_program *p, const void *of, const float *score,
+                       int n_list, int32_t *found)
+{
+    const size_t lists[3] = { (size_t)n_list, 1, 1 };
+    const struct gpu_arg arg[] = { GPU_P(of), GPU_P(score), GPU_P(found) };
+
+    cb_gpu_run(g, p, "pick_pages", lists, PICK_ITEMS, arg, 3, NULL);
+}
+
 static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
 {
     const size_t each = SCORE_ITEMS / LANES, n_page = (size_t)x->t->s.n_page;
     const size_t pages[3] = { (n_page + each - 1) / each, (size_t)x->n_list, 1 };
-    const size_t lists[3] = { (size_t)x->n_list, 1, 1 };
     const struct gpu_arg score[] = { GPU_P(x->on), GPU_P((char *)x->on + sizeof(struct gpu_pages)),
                                      GPU_P(x->q), GPU_P(x->score) };
-    const struct gpu_arg pick[] = { GPU_P(x->on), GPU_P(x->score), GPU_P(x->found) };
 
     cb_gpu_run(g, p, "score_pages", pages, SCORE_ITEMS, score, 4, cb_gpu_mirror_pieces(g));
-    cb_gpu_run(g, p, "pick_pages", lists, PICK_ITEMS, pick, 3, NULL);
+    cb_gpu_pick_pages(g, p, x->on, x->score, x->n_list, x->found);
 }
 
 static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
 {
     const struct page_topk *t = x->t;
     const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(table_bytes(x));
-    const int n = t->k * t->page;
 
     if (!cb_gpu_stage_fits(g, bytes))
         return 0;
@@ -125,9 +132,12 @@ static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
         return 0;
     work_space(g, x);
     launch(g, p, x);
-    g->found = (struct gpu_found){
-        .to = t->idx, .on = x->found, .n_list = x->n_list, .n = n, .stride = t->idx_stride
-    };
+    g->found = (struct gpu_found){ .to = t->idx - t->before,
+                                   .on = x->found,
+                                   .n_list = x->n_list,
+                                   .n = x->n,
+                                   .stride = t->idx_stride,
+                                   .end = t->lo + t->s.n_page * t->page + t->after };
     g->traffic.hit_sketches += (uint64_t)t->s.n_kv * (uint64_t)t->s.n_page;
     cb_gpu_done(g);
     if (!t->later)
@@ -145,18 +155,15 @@ int cb_gpu_page_topk(struct device *d, const struct page_topk *t)
                                .bytes = cb_bounds_bytes(s->hd),
                                .n_kv = s->n_kv,
                                .n_block = s->n_page },
-                        .n_list = s->n_head / s->per };
+                        .n_list = s->n_head / s->per,
+                        .n = t->before + t->k * t->page + t->after };
     struct gpu_program *p;
     int done;
 
-    x.list_bytes = (size_t)(t->k * t->page + 1) * sizeof(int32_t);
     cb_gpu_found_begin(g);
     if (g->status)
         return 1;
-    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b)
-            ? NULL
-            : cb_gpu_search_program(g, GPU_PAGES, NO_PROGRAM,
-                                    "the CPU scores pages: the kernels do not compile");
+    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b) ? NULL : cb_gpu_pages_program(g);
     done = p && choose(g, p, &x);
     g->locked = 0;
     return done;

@@ -12,6 +12,7 @@
 #include "base/ints.h"
 #include "device/kivi.h"
 #include "gpu_cache.h"
+#include "gpu_lists.h"
 #include "gpu_lookup.h"
 
 /* As struct rows and struct run in attention.cl */
@@ -230,7 +231,7 @@ static void open_head(struct gpu *g, struct gpu_runs *r, int h)
     struct gpu_kind *k = kind_of(r, h, 0);
 
     if (found) { /* all rows up to the last one are mirrored */
-        whole.n = run->idx[run->n - 1] + 1;
+        whole.n = cb_gpu_list_end(g, run);
         whole.idx = NULL;
     }
     if (run->n > 0)
@@ -276,11 +277,13 @@ int cb_gpu_runs_open(struct gpu *g, struct gpu_runs *r, const struct attn *a)
     }
     if (a->n_kv)
         cb_gpu_mirror_turn(g, cb_gpu_area(g, a->run->v));
+    for (int h = 0; h < a->n_kv; h++)
+        cb_gpu_list_home(g, &a->run[h]);
     if (a->n_tok == 1)
         cb_gpu_cache_bring(g, a->run, a->n_kv);
-    if (g->found.to && !g->found.used)
+    if (g->found.to && !g->found.used && !g->found.sent)
         cb_gpu_found_home(g);
-    if (a->n_tok == 1 && !g->found.to)
+    if (a->n_tok == 1 && !(a->n_kv && cb_gpu_found_list(g, a->run)))
         cb_gpu_chosen_bring(g, a->run, a->n_kv);
     for (int h = 0; h < a->n_kv; h++)
         open_head(g, r, h);

@@ -53,7 +53,7 @@ struct gpu_search {
     int32_t group, hd, pad, bits, down;
     int32_t n_block, n_page, first, shift, block_bytes;
     int32_t n_strip, n_all;
-    int32_t lo, hi, k, has_miss;
+    int32_t lo, hi, k, has_miss, before, after;
 };
 
 enum {
@@ -68,7 +68,7 @@ struct search {
     struct gpu_blocks b;
     int n_piece;
     uint64_t *page;  /* [n_kv][n_page] of the host: where the mirror's pages lie */
-    int32_t *result; /* [n_kv][1 + k] of the host: how many slots, and they */
+    int32_t *result; /* [n_kv] lists of the host: how many slots, and they */
     void *on_of, *on_page, *q, *strips, *score, *top, *sum, *rank, *count, *part, *end, *found;
 };
 
@@ -109,6 +109,8 @@ static int describe(struct gpu *g, struct search *x)
     of->lo = s->lo;
     of->hi = s->hi;
     of->k = s->k;
+    of->before = s->later ? s->before : 0;
+    of->after = s->later ? s->after : 0;
     x->n_piece = cb_sketch_pieces(s->n_block);
     return 1;
 }
@@ -119,6 +121,12 @@ static void *room(struct gpu *g, size_t *bytes, size_t n, size_t size)
 {
     *bytes += cb_gpu_aligned(n * size);
     return g ? cb_gpu_scratch(g, n * size) : NULL;
+}
+
+/* Of a list and its number */
+static size_t list_bytes(const struct search *x)
+{
+    return (size_t)(1 + x->of.before + x->of.k + x->of.after) * sizeof(int32_t);
 }
 
 static size_t work_space(struct gpu *g, struct search *x)
@@ -137,8 +145,8 @@ static size_t work_space(struct gpu *g, struct search *x)
     x->part = room(g, &bytes, kv * piece * 2, sizeof(int32_t));
     x->end = room(g, &bytes, kv * 2, sizeof(int32_t));
     if (g) /* may stay longer */
-        x->found = cb_gpu_room_for(g, kv * (size_t)(s->k + 1) * sizeof(int32_t));
-    return bytes + cb_gpu_aligned(kv * (size_t)(s->k + 1) * sizeof(int32_t));
+        x->found = cb_gpu_room_for(g, kv * list_bytes(x));
+    return bytes + cb_gpu_aligned(kv * list_bytes(x));
 }
 
 static void launch(struct gpu *g, struct gpu_program *p, const struct search *x)
@@ -176,9 +184,9 @@ static void give(const struct search *x)
     const struct sketch_topk *s = x->s;
     const int32_t *found = x->result;
 
-    for (int h = 0; h < s->n_kv; h++, found += s->k + 1) {
+    for (int h = 0; h < s->n_kv; h++, found += list_bytes(x) / sizeof *found) {
         s->n[h] = found[0];
-        memcpy(s->idx + (size_t)h * (size_t)s->idx_stride, found + 1,
+        memcpy(s->idx + (size_t)h * (size_t)s->idx_stride, found + 1 + x->of.before,
                (size_t)found[0] * sizeof *found);
     }
 }
@@ -190,9 +198,12 @@ static void leave(struct gpu *g, const struct search *x)
 
     for (int h = 0; h < s->n_kv; h++)
         s->n[h] = s->k; /* there are more candidates */
-    g->found = (struct gpu_found){
-        .to = s->idx, .on = x->found, .n_list = s->n_kv, .n = s->k, .stride = s->idx_stride
-    };
+    g->found = (struct gpu_found){ .to = s->idx - s->before,
+                                   .on = x->found,
+                                   .n_list = s->n_kv,
+                                   .n = s->before + s->k + s->after,
+                                   .stride = s->idx_stride,
+                                   .end = s->hi + s->after };
 }
 
 /* 1: done; 0: the CPU has to do it */
@@ -200,7 +211,7 @@ static int topk(struct gpu *g, struct gpu_program *p, struct search *x)
 {
     const struct sketch_topk *s = x->s;
     const size_t n_page = (size_t)s->n_kv * (size_t)x->of.n_page;
-    const size_t results = (size_t)s->n_kv * (size_t)(s->k + 1) * sizeof *x->result;
+    const size_t results = (size_t)s->n_kv * list_bytes(x);
     const size_t q_bytes = (size_t)s->n_head * (size_t)s->hd * sizeof(float);
     const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(sizeof x->of) +
                          cb_gpu_aligned(n_page * sizeof *x->page) + cb_gpu_aligned(q_bytes);

@@ -329,30 +329,6 @@ void cb_gpu_nearest(struct device *d, const float *x, int n, const float *y, int
     cb_gpu_done(g);
 }
 
-void cb_gpu_best_head(struct device *d, const float *logit, int stride, int n_head, int n,
-                      int normed, float *best)
-{
-    struct gpu *g = cb_gpu_of(d);
-    struct gpu_program *p = select_program(g);
-    const size_t groups[3] = { (size_t)n_head, 1, 1 };
-    const float *x;
-    void *lse, *to;
-
-    if (n < 1)
-        return;
-    x = cb_gpu_in(g, logit, floats(span(n_head, stride, n)));
-    lse = cb_gpu_room_for(g, floats(2 * (int64_t)n_head));
-    to = cb_gpu_out(g, best, floats(n));
-    if (normed) {
-        const struct gpu_arg arg[] = { GPU_P(x), GPU_I(stride), GPU_I(n), GPU_P(lse) };
-        cb_gpu_run(g, p, "head_lse", groups, SELECT_ITEMS, arg, 4, NULL);
-    }
-    const struct gpu_arg arg[] = { GPU_P(x),   GPU_I(stride), GPU_I(n_head), GPU_I(normed),
-                                   GPU_P(lse), GPU_P(to),     GPU_L(n) };
-    cb_gpu_run_each(g, p, "best_head", n, arg, 7);
-    cb_gpu_done(g);
-}
-
 /* The CPU's: who asks has the numbers, and a group alone would go through them bit by bit. */
 void cb_gpu_topk(struct device *d, const float *x, int n, int k, int32_t *idx)
 {

@@ -38,14 +38,17 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_constants.c \
 	backends/gpu/gpu_device.c \
 	backends/gpu/gpu_gemm.c backends/gpu/gpu_gemm.h \
+	backends/gpu/gpu_heads.c \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
+	backends/gpu/gpu_left.h \
+	backends/gpu/gpu_lists.c backends/gpu/gpu_lists.h \
 	backends/gpu/gpu_lookup.c backends/gpu/gpu_lookup.h \
 	backends/gpu/gpu_map.c backends/gpu/gpu_map.h \
 	backends/gpu/gpu_mirror.c backends/gpu/gpu_mirror.h \
 	backends/gpu/gpu_new_rows.c \
 	backends/gpu/gpu_pack.c backends/gpu/gpu_pack.h \
-	backends/gpu/gpu_pages.c \
+	backends/gpu/gpu_pages.c backends/gpu/gpu_pages.h \
 	backends/gpu/gpu_peak.c \
 	backends/gpu/gpu_program.c \
 	backends/gpu/gpu_recurrence.c \

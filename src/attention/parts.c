@@ -193,6 +193,7 @@ struct attn cb_parts_attn_of(const struct attention *a, int l, int i)
     at.prompt = !a->bank->decoding;
     at.window = p->window;
     at.blocks = p->blocks;
+    at.logit_later = p->logit_later;
     at.run = cb_parts_runs(a, i);
     return at;
 }

@@ -15,6 +15,7 @@ struct part {
     int by_head;        /* 1: there is a run for each query head, not for each KV head */
     const struct attn_blocks *blocks; /* as in struct attn */
     int elsewhere;                    /* 1: its runs are not of the layer's store */
+    int logit_later;                  /* as in struct attn */
     int dealt;                        /* 1: other ranks attend with the chunk's other queries */
     int joins;      /* 1: these queries have read a part before; the results are joined */
     int stands_for; /* an entry of a part that joins weighs as much as this many; 0 = 1. More on

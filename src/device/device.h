@@ -136,6 +136,7 @@ struct attn {
     const float *q;                   /* [n_tok][n_head][hd] at q + t * q_stride, rotated */
     int q_stride;
     int logit_stride; /* floats from one query head's logits to the next, in runs with logits */
+    int logit_later;  /* 1: logits need not be there before head_topk() returns 0, or a wait */
     float *out;       /* [n_tok][n_head][hd], contiguous */
     float *lse;       /* [n_tok][n_head] log-sum-exp of the scaled logits, or NULL */
     /* Adjacent calls of the same family are likely to read the same memory, at addresses of their
@@ -202,8 +203,10 @@ struct sketch_topk {
     float miss;   /* > 0: as few as leave no query head of the KV head more than this weight */
     int32_t *idx; /* [n_kv][idx_stride] chosen slots, ascending */
     int idx_stride;
-    int *n;     /* [n_kv] how many */
-    int later;  /* 1, without miss: idx may be written until cb_device_wait() */
+    int *n; /* [n_kv] how many */
+    /* 1, without miss: idx may be written until cb_device_wait(). With them are the slots before lo
+     * and from hi on, which the caller writes there as well: before idx, after the k */
+    int later, before, after;
     void *work; /* cb_sketch_work() bytes for SKETCH_MAX_ITEMS, 64-byte aligned */
 };
 
@@ -246,6 +249,19 @@ struct page_topk {
     int32_t *idx;         /* [n_head / per][idx_stride] -> their k * page slots, ascending */
     int idx_stride;
     int later; /* 1: idx may be written until cb_device_wait() */
+    /* Slots before the first page and after the last one, which lists have as well: before idx,
+     * after the k pages'. The caller writes them there */
+    int before, after;
+};
+
+/* The k of a token's n candidates with the largest logit of any head, or log softmax over them
+ * (normed), as best_head says; ties: the lower slot. 0 < k < n */
+struct head_topk {
+    const float *logit; /* [n_head][stride] */
+    int n_head, stride, n, normed;
+    int lo, k;    /* candidate j is slot lo + j */
+    int32_t *idx; /* -> k slots, ascending, which may be written until cb_device_wait() */
+    int after; /* slots from lo + n on, which the list has as well. The caller writes them there */
 };
 
 struct block_mass; /* prompt_blocks.h */
@@ -407,6 +423,8 @@ struct ops {
      * each logit less its head's log-sum-exp over the n tokens, that is, a log softmax */
     void (*best_head)(struct device *d, const float *logit, int stride, int n_head, int n,
                       int normed, float *best);
+    /* 0: the device leaves it to best_head and topk. NULL: it always does */
+    int (*head_topk)(struct device *d, const struct head_topk *t);
     /* lse[h] = the log-sum-exp of the n entries of logit[n_head][stride]; none: -inf. NULL: the
      * device has none */
     void (*head_lse)(struct device *d, const float *logit, int stride, int n_head, int n,

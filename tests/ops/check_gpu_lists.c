@@ -103,7 +103,10 @@ END_TEST
  * those of a device that holds few of the rows. */
 START_TEST(lists_of_mirrored_rows)
 {
-    static const char *const policy[] = { "sieve:budget=32,recent=16", "quest:budget=64,dense=0" };
+    static const char *const policy[] = { "sieve:budget=32,recent=16", "quest:budget=64,dense=0",
+                                          "quest:budget=64,dense=0,group=each",
+                                          "omnikv:filter=0+3,budget=64",
+                                          "omnikv:filter=1,wait=1,budget=64,score=raw" };
     struct cb_memory mem[2];
     float *out[2];
     int waited[2];
@@ -212,7 +215,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, rows_that_kernels_bring, 0, 3);
     tcase_set_timeout(mirrored, 300);
-    tcase_add_loop_test(mirrored, lists_of_mirrored_rows, 0, 2);
+    tcase_add_loop_test(mirrored, lists_of_mirrored_rows, 0, 5);
     suite_add_tcase(s, mirrored);
     tcase_add_checked_fixture(disk, set_up, tear_down);
     tcase_add_test(disk, rows_on_the_disk_are_not_pinned);

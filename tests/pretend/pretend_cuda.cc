@@ -177,6 +177,7 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, decode),
     ONE("vector", vector_, draw_bounds),
     ONE("vector", vector_, scatter),
+    ONE("select", select_, part_lse),
     ONE("select", select_, head_lse),
     ONE("select", select_, best_head),
     ONE("select", select_, nearest),

@@ -9,7 +9,6 @@
 /* As struct lookup in gpu_lookup.c, of one KV head. Rows are counted from the host's first one. */
 struct lookup {
     ulong list; /* int[n] rows, ascending, counted from row `first` */
-    ulong found; /* int[n_found] more of them before list[found_at], which the host has not seen */
     ulong place_of; /* int[rows] where a row is; -1: not here */
     ulong row_of, turn_of; /* int[cap] a place's row, or -1; the turn that last asked for it */
     ulong place; /* int[n] -> where the list's rows are */
@@ -20,16 +19,11 @@ struct lookup {
     int fresh; /* this row has been stored since the last list: it comes in any case; -1: none */
     int n_missing; /* -> */
     int k_bytes, v_bytes; /* of a row */
-    int found_at, n_found;
 };
 
 FUNCTION int row_at_entry(GLOBAL const struct lookup *x, int j)
 {
-    const int in = j - x->found_at;
-
-    if (in >= 0 && in < x->n_found)
-        return x->first + ((GLOBAL const int *)x->found)[in];
-    return x->first + ((GLOBAL const int *)x->list)[in < 0 ? j : j - x->n_found];
+    return x->first + ((GLOBAL const int *)x->list)[j];
 }
 
 FUNCTION int age_of(GLOBAL const struct lookup *x, int place)

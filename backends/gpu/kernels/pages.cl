@@ -14,6 +14,7 @@ struct pages {
     int n_page, n_block, first, shift, bytes;
     int hd, group, per, mean;
     int page, lo, k; /* page p is slots lo + p * page on; k pages are chosen */
+    int before, after; /* slots before the first page and after the last one: lists have them too */
 };
 
 FUNCTION bytes_t bounds_at(GLOBAL const struct pages *s, GLOBAL const ulong *block, int kv, int p)
@@ -35,7 +36,7 @@ FUNCTION uint in_order(float x)
 /* Pages of list GROUP(1), from GROUP(0) * SCORE_ITEMS / LANES on -> score[n_list][n_page]. Items
  * whose page is beyond the last take that one, so that all of them do the same. */
 KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
-                        GLOBAL const float *q, GLOBAL uint *score)
+                        GLOBAL const float *q, GLOBAL float *score)
 {
     LOCAL float part_[HEADS * (SCORE_ITEMS + 1)], head_[SCORE_ITEMS / LANES * HEADS];
     const int item = ITEM(), own = item / LANES, lane = item % LANES, list = GROUP(1);
@@ -71,20 +72,21 @@ KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
         }
     }
     if (lane == 0 && at < s->n_page)
-        score[(long)list * s->n_page + p] = in_order(all);
+        score[(long)list * s->n_page + p] = all;
 }
 
-/* List GROUP(0): the slots of its k best pages, the earlier one of equals, ascending ->
- * found[n_list][1 + k * page], after their number. The k-th score is found eight bits at a time;
- * then an item has adjacent pages. */
-KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const uint *score, GLOBAL int *found)
+/* List GROUP(0): the slots of its k best pages, the earlier one of equals, and those before and
+ * after all pages, ascending -> found[n_list], after their number. The k-th score is found eight
+ * bits at a time; then an item has adjacent pages. */
+KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, GLOBAL int *found)
 {
     LOCAL int before_[PICK_ITEMS], end_[2];
     LOCAL uint count_[PICK_ITEMS];
     const int item = ITEM(), n = s->n_page, each = (n + PICK_ITEMS - 1) / PICK_ITEMS;
     const int from = item * each, to = from + each < n ? from + each : n;
-    GLOBAL const uint *x = score + (long)GROUP(0) * n;
-    GLOBAL int *out = found + (long)GROUP(0) * (s->k * s->page + 1);
+    GLOBAL const float *x = score + (long)GROUP(0) * n;
+    const int n_found = s->k * s->page, n_all = s->before + n_found + s->after;
+    GLOBAL int *out = found + (long)GROUP(0) * (n_all + 1) + 1 + s->before;
     uint least = 0;
     int left = s->k, above = 0, equal = 0, all;
 
@@ -92,9 +94,11 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const uint *score, G
         int own, before;
         count_[item] = 0;
         BARRIER();
-        for (int p = item; p < n; p += PICK_ITEMS)
-            if (shift == 24 || (x[p] ^ least) >> (shift + 8) == 0)
-                ADD_TO(&count_[x[p] >> shift & 255], 1u);
+        for (int p = item; p < n; p += PICK_ITEMS) {
+            const uint at = in_order(x[p]);
+            if (shift == 24 || (at ^ least) >> (shift + 8) == 0)
+                ADD_TO(&count_[at >> shift & 255], 1u);
+        }
         BARRIER();
         own = (int)count_[255 - item];
         before = group_before(own, before_, PICK_ITEMS, &all);
@@ -107,19 +111,24 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const uint *score, G
         left = end_[1];
     }
     for (int p = from; p < to; p++) {
-        above += x[p] > least;
-        equal += x[p] == least;
+        above += in_order(x[p]) > least;
+        equal += in_order(x[p]) == least;
     }
     above = group_before(above, before_, PICK_ITEMS, &all);
     equal = group_before(equal, before_, PICK_ITEMS, &all);
     above += equal < left ? equal : left;
     if (item == 0)
-        out[0] = s->k * s->page;
+        found[(long)GROUP(0) * (n_all + 1)] = n_all;
+    for (int i = item; i < s->before; i += PICK_ITEMS)
+        out[i - s->before] = s->lo - s->before + i;
+    for (int i = item; i < s->after; i += PICK_ITEMS)
+        out[n_found + i] = s->lo + n * s->page + i;
     for (int p = from; p < to; p++) {
-        if (!(x[p] > least || (x[p] == least && equal++ < left)))
+        const uint at = in_order(x[p]);
+        if (!(at > least || (at == least && equal++ < left)))
             continue;
         for (int i = 0; i < s->page; i++)
-            out[1 + above * s->page + i] = s->lo + p * s->page + i;
+            out[above * s->page + i] = s->lo + p * s->page + i;
         above++;
     }
 }

@@ -25,7 +25,14 @@ struct search {
     int n_block, n_page, first, shift, block_bytes;
     int n_strip, n_all; /* strips that are scored, that there are */
     int lo, hi, k, has_miss;
+    int before, after; /* slots before lo, and from hi on, that lists have too */
 };
+
+/* The list of a KV head, after their number, in found[n_kv][1 + before + k + after] */
+FUNCTION GLOBAL int *list_of(GLOBAL const struct search *s, GLOBAL int *found, int kv)
+{
+    return found + (long)kv * (1 + s->before + s->k + s->after) + 1;
+}
 
 FUNCTION bytes_t block_at(GLOBAL const struct search *s, GLOBAL const ulong *page, int kv, int b)
 {
@@ -397,11 +404,11 @@ KERNEL void sketch_count(GLOBAL const struct search *s, GLOBAL const ushort *ran
     if (item < 2 && piece == 0)
         end[2 * kv + item] = end_[item];
     if (item == 0 && piece == 0)
-        found[(long)kv * (s->k + 1)] = end_[2];
+        list_of(s, found, kv)[-1] = end_[2];
 }
 
 /* Piece GROUP(0) of KV head GROUP(1): its chosen slots, after those of the pieces before it ->
- * found[n_kv][1 + k]. An item has PIECE / SEARCH_ITEMS adjacent tokens. */
+ * found. An item has PIECE / SEARCH_ITEMS adjacent tokens. */
 KERNEL void sketch_pick(GLOBAL const struct search *s, GLOBAL const ushort *rank,
                         GLOBAL const int *part, GLOBAL const int *end, int n_piece,
                         GLOBAL int *found)
@@ -412,9 +419,13 @@ KERNEL void sketch_pick(GLOBAL const struct search *s, GLOBAL const ushort *rank
     const long first = (long)piece * PIECE + item * each;
     const long last = item * each < n ? first + each : first;
     GLOBAL const ushort *x = rank + (long)kv * s->n_block * BLOCK;
-    GLOBAL int *to = found + (long)kv * (s->k + 1) + 1;
+    GLOBAL int *to = list_of(s, found, kv) + s->before;
     int below = 0, equal = 0;
 
+    for (int i = item; i < s->before && piece == 0; i += SEARCH_ITEMS)
+        to[i - s->before] = s->lo - s->before + i;
+    for (int i = item; i < s->after && piece == 0; i += SEARCH_ITEMS)
+        to[s->k + i] = s->hi + i;
     for (int p = item; p < piece; p += SEARCH_ITEMS) {
         below += part[2 * (kv * n_piece + p)];
         equal += part[2 * (kv * n_piece + p) + 1];

@@ -3,19 +3,41 @@
 
 #define ITEMS_A_GROUP 64
 
-/* Log-sum-exp of row GROUP(0), or 0 unless normed */
-KERNEL void head_lse(GLOBAL const float *logit, int stride, int n, GLOBAL float *lse)
+/* Log-sum-exp of row GROUP(0)'s numbers from GROUP(1) * piece on, as two numbers to be added: the
+ * largest, and what the others add -> lse[rows][pieces][2] */
+KERNEL void part_lse(GLOBAL const float *logit, int stride, int n, int piece, GLOBAL float *lse)
 {
     LOCAL float part[2][ITEMS_A_GROUP];
+    const int item = ITEM(), from = GROUP(1) * piece, to = from + piece < n ? from + piece : n;
     GLOBAL const float *x = logit + (long)GROUP(0) * stride;
+    float max = -INFINITY, sum = 0.0f;
+
+    for (int i = from + item; i < to; i += ITEMS_A_GROUP)
+        max = fmax(max, x[i]);
+    max = group_max(max, part[0], ITEMS_A_GROUP);
+    for (int i = from + item; i < to; i += ITEMS_A_GROUP)
+        sum += exp(x[i] - max);
+    sum = group_sum(sum, part[1], ITEMS_A_GROUP);
+    lse += 2 * (GROUP(0) * ((n + piece - 1) / piece) + GROUP(1));
+    if (item == 0) {
+        lse[0] = max;
+        lse[1] = log(sum);
+    }
+}
+
+/* Row GROUP(0): that of its n pieces, as part_lse leaves them -> lse[rows][2] */
+KERNEL void head_lse(GLOBAL const float *part_, int n, GLOBAL float *lse)
+{
+    LOCAL float part[2][ITEMS_A_GROUP];
+    GLOBAL const float *x = part_ + 2 * GROUP(0) * n;
     const int item = ITEM();
     float max = -INFINITY, sum = 0.0f;
 
     for (int i = item; i < n; i += ITEMS_A_GROUP)
-        max = fmax(max, x[i]);
+        max = fmax(max, x[2 * i]);
     max = group_max(max, part[0], ITEMS_A_GROUP);
     for (int i = item; i < n; i += ITEMS_A_GROUP)
-        sum += exp(x[i] - max);
+        sum += exp(x[2 * i] - max + x[2 * i + 1]);
     sum = group_sum(sum, part[1], ITEMS_A_GROUP);
     if (item == 0) {
         lse[2 * GROUP(0)] = max;

@@ -426,6 +426,33 @@ static int best(struct attention *a, int l, int k, int32_t *slot)
     return k;
 }
 
+/* May the device choose by itself, from logits that stay there? What one query leaves, in rows that
+ * it attends with */
+static int device_may_choose(const struct attention *a, int l)
+{
+    const struct choice *c = choice_of(a, l);
+
+    return a->dev->ops->head_topk && window_of(a, l) == 1 && !cb_context_split_deals(a, l) &&
+           !a->bank->store[l].kivi && !a->cold_pages && c->cand - c->from > 1;
+}
+
+static int device_chooses(struct attention *a, int l, int k, int32_t *slot)
+{
+    const struct chooser *se = cb_reader_state(a, l);
+    const struct choice *c = choice_of(a, l);
+    const struct head_topk t = { .logit = se->logit + c->from,
+                                 .n_head = a->model->hp.n_head,
+                                 .stride = a->bank->n_ctx,
+                                 .n = c->cand - c->from,
+                                 .normed = !a->plan[l].choice.logits,
+                                 .lo = c->from,
+                                 .k = k,
+                                 .idx = slot,
+                                 .after = a->bank->store[l].n[0] - c->cand };
+
+    return device_may_choose(a, l) && a->dev->ops->head_topk(a->dev, &t);
+}
+
 static int choose(struct attention *a, const struct chunk *of)
 {
     const int l = of->l, n_all = cb_context_split_len(a, of), n = a->bank->store[l].n[0];
@@ -433,12 +460,15 @@ static int choose(struct attention *a, const struct chunk *of)
     struct choice *c = choice_of(a, l);
     struct chosen *x = &c->of[a->draft_index];
     const int want = cb_chooser_k(&a->plan[l].choice, c->n_cand - c->from) - (c->n_cand - c->cand);
-    int found;
+    const int k = min_int(c->cand - c->from, max_int(1, want));
+    int found = k;
 
     keep_queries(a, l, of->q, 0, 1, n_all - 1, NULL);
-    TRY(window_of(a, l) > 1 ? score_window(a, l, n_all) : score_row(a, l, se->score));
-    found = best(a, l, min_int(c->cand - c->from, max_int(1, want)), x->slot);
-    TRY(found);
+    if (!device_chooses(a, l, k, x->slot)) {
+        TRY(window_of(a, l) > 1 ? score_window(a, l, n_all) : score_row(a, l, se->score));
+        found = best(a, l, k, x->slot);
+        TRY(found);
+    }
     x->n = found;
     for (int j = cb_context_split_own(a, l, c->cand); j < n; j++)
         x->slot[x->n++] = j;
@@ -453,6 +483,7 @@ static int parts(struct attention *a, const struct chunk *c)
 
     choice_of(a, c->l)->left = logit != NULL;
     TRY(cb_parts_whole(a, c, logit));
+    a->parts->part[cb_parts_n(a) - 1].logit_later = logit && device_may_choose(a, c->l);
     return 1;
 }
 
@@ -508,13 +539,6 @@ static void ahead(struct attention *a, int l)
 
 /* ---- over ranks, for the plan ---- */
 
-/* A choice is of single slots. */
-static int deals_by(const struct attention *a, int l)
-{
-    (void)a, (void)l;
-    return 1;
-}
-
 /* As if no token of the tail had become a candidate, and the rows of a window's past queries were
  * there */
 static uint64_t choice_bytes(const struct attention *a, int l, int n, int *messages)
@@ -545,7 +569,7 @@ const struct reader cb_reader_chooser = {
     .name = "everything, to choose for other layers",
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_STEP | READ_PREPACKS | READ_SHARES,
     .claims = claims,
-    .deals_by = deals_by,
+    .deals_by = cb_chooser_deals_by,
     .choice_bytes = choice_bytes,
     CHOOSER_HOOKS,
 };
@@ -560,7 +584,7 @@ static int claims_window(const struct claim *c)
 const struct reader cb_reader_window_chooser = {
     .name = "everything, to choose for other layers by a window of queries",
     .traits = READ_DENSE | READ_PROMPT | READ_STEP,
-    .deals_by = deals_by,
+    .deals_by = cb_chooser_deals_by,
     .choice_bytes = choice_bytes,
     .settle = settle_window,
     .undraftable = "it keeps a window of queries",

@@ -52,13 +52,6 @@ static uint64_t chosen_bytes(const struct attention *a, int l, int n, const stru
     return cb_whole_rows_bytes(&a->bank->store[l], min_int(n - lost, reads));
 }
 
-/* A choice is of single slots. */
-static int deals_by(const struct attention *a, int l)
-{
-    (void)a, (void)l;
-    return 1;
-}
-
 static int claims_chosen(const struct claim *c)
 {
     return c->row->reads >= 0;
@@ -69,6 +62,6 @@ const struct reader cb_reader_chosen = {
     .traits = READ_DENSE | READ_EXTENDS | READ_PROMPT | READ_SORTED | READ_SHARES,
     .claims = claims_chosen,
     .parts = chosen_parts,
-    .deals_by = deals_by,
+    .deals_by = cb_chooser_deals_by,
     .read_bytes = chosen_bytes,
 };

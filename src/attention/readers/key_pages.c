@@ -94,7 +94,9 @@ static int device_chooses(struct attention *a, int l, const struct page_scores *
                                  .k = k,
                                  .idx = cb_slot_lists_at(a, l, own, 0),
                                  .idx_stride = a->bank->n_ctx,
-                                 .later = x->n_list == s->n_kv };
+                                 .later = 1,
+                                 .before = own->lo - own->first,
+                                 .after = a->bank->store[l].n[0] - own->hi };
 
     if (!a->dev->ops->page_topk || !a->dev->ops->page_topk(a->dev, &t))
         return 0;

@@ -133,6 +133,8 @@ static int choose(struct attention *a, int l, const float *q, const struct slot_
     struct sketch_topk s = call_of(a, l, q, r, r->k, a->plan[l].sketch.miss);
 
     s.later = !r->from && s.miss <= 0;
+    s.before = r->lo - r->first;
+    s.after = a->bank->store[l].n[0] - r->hi;
     a->dev->ops->sketch_topk(a->dev, &s);
     for (int h = 0; h < s.n_kv && r->from; h++)
         for (int i = 0; i < s.n[h]; i++)

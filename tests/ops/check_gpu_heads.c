@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: MIT */
+/* check_gpu_heads.c - tokens that an accelerator chooses by the largest logit of any head, and
+ * attends to, against the reference. */
+#include "against_ref.h"
+
+enum { KV = 3, GROUP = 9, GAP = 5 }; /* GAP: beyond a head's logits */
+
+/* Numbers whose products and sums are exact, so that many pages score alike */
+static void make_whole(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = rintf(x[i] * 3);
+}
+
+/* n_kv areas, `bytes` bytes apart, of n rows each */
+static void watch(const uint8_t *at, int n_kv, size_t bytes, int n, int on)
+{
+    const struct device_memory *m = dev->ops->memory;
+
+    for (int h = 0; h < n_kv; h++)
+        if (on)
+            ck_assert_ok(m->watch(dev, at + (size_t)h * bytes, bytes / (size_t)n, (size_t)n));
+        else
+            m->unwatch(dev, at + (size_t)h * bytes);
+}
+
+/* A token's attention over n entries of rows that the device has stored, and the choice of some */
+struct token {
+    int n_kv, n_head, hd, n, lo, n_cand, k, after, stride;
+    uint8_t *rows[2]; /* [n_kv][n] keys and values of f16, each with guards */
+    struct kv_run run[KV];
+    float *q, *logit, *out; /* out is on the device */
+    int32_t *idx;
+};
+
+static size_t head_bytes(const struct token *x)
+{
+    return (size_t)x->n * cb_kv_row_bytes(KV_F16, x->hd);
+}
+
+static void open_token(struct token *x, int c)
+{
+    const int group = 1 + below(c % 5 ? 4 : GROUP);
+    float *row;
+
+    *x = (struct token){ .n_kv = c % 4 == 1 ? 1 : 1 + below(KV), .hd = head_dims[c % 8] };
+    x->n_head = c % 4 == 1 ? 1 : x->n_kv * group;
+    x->after = 1 + below(20);
+    x->lo = c % 3 ? 0 : below(9);
+    x->n_cand = 2 + below(c % 4 ? 300 : 4000);
+    x->k = 1 + below(x->n_cand - 1);
+    x->n = x->lo + x->n_cand + x->after;
+    x->stride = x->n + GAP;
+    x->q = floats((size_t)(x->n_head * x->hd));
+    make_whole(x->q, x->n_head * x->hd);
+    x->logit = poisoned((size_t)(x->n_head * x->stride));
+    x->idx = ints((size_t)(x->k + x->after));
+    x->out = cb_device_alloc(dev, (size_t)(x->n_head * x->hd), sizeof *x->out);
+    ck_assert_ptr_nonnull(x->out);
+    row = floats((size_t)(x->n * x->hd));
+    for (int v = 0; v < 2; v++) {
+        x->rows[v] = malloc((size_t)x->n_kv * head_bytes(x));
+        watch(x->rows[v], x->n_kv, head_bytes(x), x->n, 1);
+        for (int h = 0; h < x->n_kv; h++) {
+            for (int i = 0; i < x->n * x->hd; i++)
+                row[i] = uniform();
+            make_whole(row, x->n * x->hd);
+            dev->ops->kv_encode(dev, KV_F16, row, x->n, x->hd, x->hd,
+                                x->rows[v] + (size_t)h * head_bytes(x));
+        }
+    }
+    free(row);
+    for (int h = 0; h < x->n_kv; h++)
+        x->run[h] = (struct kv_run){ .k = x->rows[0] + (size_t)h * head_bytes(x),
+                                     .v = x->rows[1] + (size_t)h * head_bytes(x),
+                                     .n = x->n,
+                                     .logit = x->logit + h * x->n_head / x->n_kv * x->stride };
+}
+
+static void close_token(struct token *x)
+{
+    for (int v = 0; v < 2; v++) {
+        watch(x->rows[v], x->n_kv, head_bytes(x), x->n, 0);
+        free(x->rows[v]);
+    }
+    cb_device_free(dev, x->out);
+    free(x->q), free(x->logit), free(x->idx);
+}
+
+static void attend(struct device *d, const struct token *x, const struct kv_run *run, float *out)
+{
+    const struct attn a = { .n_tok = 1,
+                            .n_head = x->n_head,
+                            .n_kv = x->n_kv,
+                            .hd = x->hd,
+                            .scale = 1.0f / 64,
+                            .type_k = KV_F16,
+                            .type_v = KV_F16,
+                            .run = run,
+                            .q = x->q,
+                            .q_stride = x->n_head * x->hd,
+                            .logit_stride = x->stride,
+                            .logit_later = 1,
+                            .out = out };
+
+    d->ops->attention(d, &a, 1);
+}
+
+/* Attention to the list, by the device before the host has it, and by the reference */
+static void attend_to_list(const struct token *x, float *got)
+{
+    struct kv_run run[KV];
+
+    for (int h = 0; h < x->n_kv; h++) {
+        run[h] = x->run[h];
+        run[h].idx = x->idx;
+        run[h].n = x->k + x->after;
+        run[h].logit = NULL;
+    }
+    attend(got ? ref : dev, x, run, got ? got : x->out);
+}
+
+/* The list is that of the reference's scores: to the token where all of these are exact */
+static void same_tokens(const struct token *x, int normed)
+{
+    const size_t n = (size_t)x->n_cand;
+    float *score = poisoned(n), *out = poisoned((size_t)(x->n_head * x->hd)), least = INFINITY;
+    int32_t *best = malloc((size_t)x->k * sizeof *best);
+
+    attend(ref, x, x->run, out);
+    ref->ops->best_head(ref, x->logit + x->lo, x->stride, x->n_head, x->n_cand, normed, score);
+    ref->ops->topk(ref, score, x->n_cand, x->k, best);
+    for (int i = 0; i < x->k; i++)
+        least = fminf(least, score[best[i]]);
+    for (int i = 0; i < x->k; i++) {
+        const int j = x->idx[i] - x->lo;
+        ck_assert(j >= 0 && j < x->n_cand && (!i || x->idx[i] > x->idx[i - 1]));
+        ck_assert_float_ge(score[j], least - 1e-5f * (1 + fabsf(least)));
+        ck_assert(j == best[i] || (normed && x->n_head > 1));
+    }
+    free(score), free(out), free(best);
+}
+
+/* Attention leaves its logits on the device, which chooses the best candidates and attends to them,
+ * while the host knows nothing of either. */
+START_TEST(a_device_chooses_the_best_tokens)
+{
+    if (!open_isa(_i, 3))
+        return;
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < cb_test_cases(40); c++) {
+        const int normed = c % 2;
+        struct token x;
+        struct device_traffic t;
+        float *got, *want;
+        open_token(&x, c);
+        ck_assert_ok(cb_device_wait(dev));
+        const struct head_topk choice = { .logit = x.logit + x.lo,
+                                          .n_head = x.n_head,
+                                          .stride = x.stride,
+                                          .n = x.n_cand,
+                                          .normed = normed,
+                                          .lo = x.lo,
+                                          .k = x.k,
+                                          .idx = x.idx,
+                                          .after = x.after };
+        t = cb_device_traffic(dev);
+        memset(x.idx, 0xff, (size_t)x.k * sizeof *x.idx);
+        for (int i = 0; i < x.after; i++)
+            x.idx[x.k + i] = x.lo + x.n_cand + i;
+        attend(dev, &x, x.run, x.out);
+        ck_assert_int_eq(dev->ops->head_topk(dev, &choice), 1);
+        attend_to_list(&x, NULL);
+        attend_to_list(&x, NULL); /* another layer of the same rows */
+        ck_assert_uint_eq(cb_device_traffic(dev).waits, t.waits);
+        ck_assert_int_eq(x.idx[0], -1);
+        ck_assert_ok(cb_device_wait(dev));
+        ck_assert_uint_eq(cb_device_traffic(dev).out_bytes - t.out_bytes, (size_t)x.k * 4);
+        ck_assert(isnan(*x.logit));
+        same_tokens(&x, normed);
+        got = poisoned((size_t)(x.n_head * x.hd)), want = poisoned((size_t)(x.n_head * x.hd));
+        cb_device_copy(dev, got, x.out, (size_t)(x.n_head * x.hd) * sizeof *got);
+        attend_to_list(&x, want);
+        same("attention to the list", got, want, (size_t)(x.n_head * x.hd), 1e-4f);
+        memset(x.logit, 0xff, sizeof *x.logit);
+        attend(dev, &x, x.run, x.out); /* a wait brings logits that nobody asks for */
+        ck_assert_ok(cb_device_wait(dev));
+        ck_assert(!isnan(*x.logit));
+        ck_assert_int_eq(dev->ops->head_topk(dev, &choice), 0); /* they are the host's */
+        free(got), free(want);
+        close_token(&x);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("heads");
+    TCase *tc = tcase_create("heads");
+
+    if (!cb_isa_any())
+        return CB_SKIPPED;
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, a_device_chooses_the_best_tokens, ISA_FROM, ISA_TO);
+    suite_add_tcase(s, tc);
+    return cb_suite_run(s);
+}
