@@ -32,13 +32,12 @@ const struct op_index_shape cb_op_index_shape[] = {
 enum { N_SHAPE = sizeof cb_op_shape / sizeof *cb_op_shape - 1 };
 
 static const char *const op_name[] = {
-    "limit",       "matmul", "matmul_glu",  "matmul_rows", "decode",
-    "prompt",      "gather", "prepacked",   "prompt_long", "prompt_blocks",
-    "block_mass",  "rows",   "embed",       "norm",        "rope",
-    "glu",         "add",    "store",       "prepack",     "score",
-    "join",        "topk",   "best_head",   "nearest",     "sketch",
-    "sketch_topk", "bounds", "page_scores", "found",       "decode_long",
-    "conv",        "state",  "index_scan",  NULL
+    "limit",       "matmul",      "matmul_glu",  "matmul_rows",   "decode",     "prompt",
+    "gather",      "prepacked",   "prompt_long", "prompt_blocks", "block_mass", "rows",
+    "embed",       "norm",        "rope",        "glu",           "add",        "store",
+    "prepack",     "score",       "join",        "topk",          "best_head",  "nearest",
+    "sketch",      "sketch_topk", "bounds",      "page_scores",   "page_topk",  "found",
+    "decode_long", "conv",        "state",       "index_scan",    NULL
 };
 
 /* ---- what is wanted ---- */

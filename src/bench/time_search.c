@@ -45,16 +45,26 @@ static void shape_row(const struct op_shape *s, struct op_row *row, int n_found)
 
 /* ---- finding ---- */
 
+static void find_slots(void *ctx), score_pages(void *ctx), choose_pages(void *ctx);
+
 /* By what slots or pages are found: sketches of these bits, of whose channels half may be scored,
- * or bounds */
+ * or bounds, which a device with memory of its own does not score for the host */
 static const struct form {
     const char *op, *type;
+    void (*find)(void *ctx);
     int bits, half;
-} forms[] = { { "sketch_topk", "sketch2", 2, 0 },
-              { "sketch_topk", "sketch2-half", 2, 1 },
-              { "sketch_topk", "sketch4", 4, 0 },
-              { "page_scores", NULL, 0, 0 } };
+} forms[] = { { "sketch_topk", "sketch2", find_slots, 2, 0 },
+              { "sketch_topk", "sketch2-half", find_slots, 2, 1 },
+              { "sketch_topk", "sketch4", find_slots, 4, 0 },
+              { "page_scores", NULL, score_pages, 0, 0 },
+              { "page_topk", NULL, choose_pages, 0, 0 } };
 enum { N_FORM = sizeof forms / sizeof *forms };
+
+static int has_form(const struct device *d, const struct form *f)
+{
+    return f->find == choose_pages ? d->ops->page_topk != NULL
+                                   : f->find == find_slots || !d->ops->memory;
+}
 
 /* Sketches of several layers' keys, or bounds of their pages */
 struct search {
@@ -69,6 +79,7 @@ struct search {
     int32_t *idx;                          /* [n_kv][FOUND] */
     int *n;                                /* [n_kv] */
     float *score;                          /* [n_kv][n_ctx / PAGE] */
+    int refused;                           /* 1: the device has left pages to the CPU */
 };
 
 /* The newest tokens are in no block and no page that is searched. */
@@ -108,34 +119,54 @@ static void find_slots(void *ctx)
     }
 }
 
+static struct page_scores scores_of(const struct search *c, int l)
+{
+    return (struct page_scores){ .n_head = c->s->n_head,
+                                 .n_kv = c->s->n_kv,
+                                 .hd = c->s->hd,
+                                 .q = c->q,
+                                 .bounds = layer_at(c, l),
+                                 .head_bytes = c->head_bytes,
+                                 .n_page = c->n_ctx / PAGE - 1,
+                                 .per = c->s->n_head / c->s->n_kv,
+                                 .out = c->score,
+                                 .out_stride = c->n_ctx / PAGE };
+}
+
 static void score_pages(void *ctx)
 {
     const struct search *c = ctx;
-    struct page_scores of = { .n_head = c->s->n_head,
-                              .n_kv = c->s->n_kv,
-                              .hd = c->s->hd,
-                              .q = c->q,
-                              .head_bytes = c->head_bytes,
-                              .n_page = c->n_ctx / PAGE - 1,
-                              .per = c->s->n_head / c->s->n_kv,
-                              .out = c->score,
-                              .out_stride = c->n_ctx / PAGE };
 
     for (int l = 0; l < c->n_layer; l++) {
-        of.bounds = layer_at(c, l);
+        const struct page_scores of = scores_of(c, l);
         c->d->ops->page_scores(c->d, &of);
     }
 }
 
-/* Tells a device with memory of its own that it may mirror the sketches. */
+static void choose_pages(void *ctx)
+{
+    struct search *c = ctx;
+
+    for (int l = 0; l < c->n_layer; l++) {
+        const struct page_topk of = { .s = scores_of(c, l),
+                                      .page = PAGE,
+                                      .k = FOUND / PAGE,
+                                      .idx = c->idx,
+                                      .idx_stride = FOUND };
+        c->refused |= !c->d->ops->page_topk(c->d, &of);
+    }
+}
+
+/* Tells a device with memory of its own that it may mirror the sketches, or bounds. */
 static int watch(const struct search *c, int on)
 {
-    const struct device_memory *m = c->form->bits ? c->d->ops->memory : NULL;
+    const struct device_memory *m = c->d->ops->memory;
+    const size_t bytes = c->form->bits ? c->block_bytes : cb_bounds_bytes(c->s->hd);
 
     for (int i = 0; m && c->mem && i < c->n_layer * c->s->n_kv; i++) {
         const uint8_t *sketch = c->mem + (size_t)i * c->head_bytes;
         if (on)
-            TRY(m->watch(c->d, sketch, c->block_bytes, (size_t)(c->n_ctx / SKETCH_BLOCK)));
+            TRY(m->watch(c->d, sketch, bytes, c->head_bytes / bytes));
         else
             m->unwatch(c->d, sketch);
     }
@@ -220,26 +251,25 @@ static int search(struct op_bench *b, const struct op_shape *s, int n_ctx, const
     int err = search_open(b, &c);
 
     if (!err) {
-        row.s = cb_op_time(b, f->bits ? find_slots : score_pages, &c, 0) / c.n_layer;
+        row.s = cb_op_time(b, f->find, &c, 0) / c.n_layer;
         on_host = cb_device_traffic(b->d).host_sketches - on_host;
         row.bytes = n_token / SKETCH_BLOCK * (double)read_bytes(&c) * s->n_kv;
-        shape_row(s, &row, f->bits ? FOUND : 0);
+        shape_row(s, &row, f->find == score_pages ? 0 : FOUND);
         if (f->bits) {
             row.flop = 2.0 * s->hd * s->n_head * n_token / (1 + f->half);
             row.peak = b->limit[LIMIT_INT8];
         }
-        if (!on_host)
+        if (!on_host && !c.refused)
             err = cb_op_emit(b, &row);
     }
     search_close(&c);
     return err;
 }
 
-/* A device with memory of its own leaves bounds of pages to the CPU. */
 static int searches(struct op_bench *b, const struct op_shape *s, int n_ctx)
 {
     for (const struct form *f = forms; f < forms + N_FORM; f++)
-        if ((f->bits || !b->d->ops->memory) && cb_op_picked(b, KIND_OP, f->op) &&
+        if (has_form(b->d, f) && cb_op_picked(b, KIND_OP, f->op) &&
             (!f->type || cb_op_picked(b, KIND_TYPE, f->type)))
             TRY(search(b, s, n_ctx, f));
     return CB_OK;
