@@ -180,7 +180,14 @@ static int uses_mma(const struct gpu *g, const struct attn *a)
            a->type_k != KV_F32 && a->type_v != KV_F32;
 }
 
-/* A decoded token's attention multiplies small matrices as well, where keys and values have one
+/* A decoded token, or one that reads a list of its own. A query of a prompt that others may share
+ * a call with is attended as if they did: its bits must not depend on its chunk. */
+static int is_alone(const struct attn *a)
+{
+    return a->n_tok == 1 && (!a->prompt || a->run[0].idx);
+}
+
+/* The attention of such a token multiplies small matrices as well, where keys and values have one
  * type other than f32. */
 static int uses_few(const struct gpu *g, const struct attn *a)
 {
@@ -188,7 +195,7 @@ static int uses_few(const struct gpu *g, const struct attn *a)
 
     for (int h = 0; h < a->n_kv; h++)
         other |= a->run[h].given || a->run[h].kivi;
-    return g->driver->has_mma && !a->causal && !other && a->n_tok == 1 && a->hd % 8 == 0 &&
+    return g->driver->has_mma && !a->causal && !other && is_alone(a) && a->hd % 8 == 0 &&
            a->hd <= MMA_MOST_HD && a->type_k == a->type_v && a->type_k != KV_F32;
 }
 
@@ -255,7 +262,7 @@ static void choose_kernel(const struct gpu *g, struct call *x)
     x->n_query = NQ;
     x->kernel = uses_few(g, a) ? few[a->type_k] : "attend";
     x->items = uses_few(g, a) ? MMA_ITEMS : NB;
-    if (a->n_tok > 1)
+    if (!is_alone(a))
         return;
     x->per = SPLIT;
     x->n_split = max_int(1, (n + SPLIT - 1) / SPLIT);

@@ -111,17 +111,17 @@ int cb_entry_make(const struct attention *a, const struct layer *y, const struct
     const struct rope *rope = &a->rope[y->rope];
     const int ratio = y->compressed->ratio, first = pos0 / ratio, n_rot = rope->n_rot;
     const int made = (pos0 + n) / ratio - first;
-    const struct ops *op = a->dev->ops;
+    const struct ops *op = a->host->ops;
     struct making m = { x, value, logit, stride, n, pos0, ratio, state, w->row };
 
-    cb_par_for(a->dev->par, (x->n + COLUMNS - 1) / COLUMNS, columns, &m);
+    cb_par_for(a->host->par, (x->n + COLUMNS - 1) / COLUMNS, columns, &m);
     if (!made)
         return 0;
-    op->rmsnorm(a->dev, w->row, x->norm.w, a->model->hp.norm_eps, x->n, 1, made, x->n, w->row,
+    op->rmsnorm(a->host, w->row, x->norm.w, a->model->hp.norm_eps, x->n, 1, made, x->n, w->row,
                 x->n);
     for (int i = 0; i < made; i++)
         cb_rope_table(rope, (first + i) * ratio, 1, w->cs + (size_t)i * (size_t)n_rot);
-    op->rope(a->dev, a->model->arch->rope, w->row + x->n - n_rot, made, 1, x->n, x->n, n_rot,
+    op->rope(a->host, a->model->arch->rope, w->row + x->n - n_rot, made, 1, x->n, x->n, n_rot,
              w->cs);
     return made;
 }

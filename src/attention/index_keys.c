@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "bank/pages.h"
 #include "base/err.h"
@@ -118,14 +119,15 @@ uint64_t cb_index_keys_scanned(const struct index_keys *x, int n)
 
 /* ---- of a session ---- */
 
-/* "0-2, 5": the layers whose reader has the state x; as many as fit */
-static void list_layers(const struct attention *a, const void *x, char *text, size_t size)
+/* "0-2, 5": the layers that belong to x; as many as fit */
+static void list_layers(const struct attention *a, index_layer *belongs, const void *x, char *text,
+                        size_t size)
 {
     const int n = a->bank->n_layer;
     size_t at = 0;
 
     for (int l = 0, end; l < n && at < size; l = end) {
-        for (end = l; end < n && cb_reader_state(a, end) == x;)
+        for (end = l; end < n && belongs(a, end, x);)
             end++;
         if (end - l > 1)
             at += (size_t)snprintf(text + at, size - at, "%s%d-%d", at ? ", " : "", l, end - 1);
@@ -135,19 +137,34 @@ static void list_layers(const struct attention *a, const void *x, char *text, si
     }
 }
 
+void cb_index_note_host(const struct attention *a, index_layer *belongs, const void *x,
+                        const char *does)
+{
+    char *note = a->policy->note, layers[96] = "";
+    const size_t said = strlen(note);
+
+    if (a->host == a->dev)
+        return;
+    list_layers(a, belongs, x, layers, sizeof layers);
+    snprintf(note + said, sizeof a->policy->note - said,
+             "%s%s, device %s: the CPU %s, in layers %s", said ? "" : "policy ",
+             said ? "" : a->policy->m->name, a->dev->name, does, layers);
+}
+
+static int reads(const struct attention *a, int l, const void *x)
+{
+    return cb_reader_state(a, l) == x;
+}
+
 /* What the CPU does for a device with memory of its own */
-static void note_host(const struct attention *a, const struct index_sets *x, int by_blocks)
+static const char *host_does(const struct attention *a, int by_blocks)
 {
     const struct device_memory *m = a->dev->ops->memory;
-    const char *attends = m->most_hd && a->model->hp.hd > m->most_hd ? " and attends there"
-                          : by_blocks ? " and attends there in prompts"
-                                      : "";
-    char layers[96] = "";
 
-    list_layers(a, x, layers, sizeof layers);
-    snprintf(a->policy->note, sizeof a->policy->note,
-             "policy %s, device %s: the CPU scores the selectors' keys%s, in layers %s",
-             a->policy->m->name, a->dev->name, attends, layers);
+    return m && m->most_hd && a->model->hp.hd > m->most_hd
+               ? "scores the selectors' keys and attends there"
+           : by_blocks ? "scores the selectors' keys and attends there in prompts"
+                       : "scores the selectors' keys";
 }
 
 int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks)
@@ -155,8 +172,7 @@ int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_b
     if (!a->host)
         return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
                        a->policy->m->name, a->dev->name);
-    if (a->host != a->dev)
-        note_host(a, x, by_blocks);
+    cb_index_note_host(a, reads, x, host_does(a, by_blocks));
     x->key = cb_state_calloc(x, (size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
     x->most = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->most);
     return cb_state_status(x);

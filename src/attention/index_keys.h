@@ -53,6 +53,11 @@ struct index_sets {
     size_t cap;
 };
 
+/* 1: layer l belongs to the state x */
+typedef int index_layer(const struct attention *a, int l, const void *x);
+/* Where the CPU `does` something for another device, the policy's note says so, with the layers. */
+void cb_index_note_host(const struct attention *a, index_layer *belongs, const void *x,
+                        const char *does);
 /* by_blocks: prompts attend by struct attn_blocks. Where the CPU scores for another device, the
  * policy's note says so. CB_EUNSUPPORTED: the device has no CPU that does; CB_ENOMEM */
 int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks);

@@ -45,7 +45,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
         call.c.index = cb_selector_rows_at(r->s[0], i);
     if (y->compressed && y->compressed->ratio) {
         call.c.made_stride = cb_entry_columns(y->compressed).n;
-        call.c.made = r->s[0]->w.made + (size_t)i * (size_t)call.c.made_stride;
+        call.c.made = cb_compressed_made(r->s[0]) + (size_t)i * (size_t)call.c.made_stride;
     }
     return call;
 }

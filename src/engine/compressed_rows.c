@@ -10,8 +10,8 @@
 
 enum { GROUPS = 64 }; /* that a call multiplies */
 
-/* What compressors and scoring heads read of a layer's input -> w.made, the host's. cs[n]: the
- * rotation of the heads' queries */
+/* What compressors and scoring heads read of a layer's input -> w.made, and the host's copy, of
+ * which it makes entries. cs[n]: the rotation of the heads' queries */
 static int make(struct cb_session *s, const struct layer *y, const float *in, const float *cs,
                 int n, int bits)
 {
@@ -33,7 +33,14 @@ static int make(struct cb_session *s, const struct layer *y, const float *in, co
         s->dev->ops->rope(s->dev, s->model->arch->rope, to + c.q + p->index_hd - n_rot, n,
                           p->n_index, p->index_hd, c.n, n_rot, cs);
     }
-    return cb_device_wait(s->dev); /* the host makes entries */
+    if (s->w.made_host)
+        cb_device_copy(s->dev, s->w.made_host, to, (size_t)n * (size_t)c.n * sizeof *to);
+    return cb_device_wait(s->dev);
+}
+
+const float *cb_compressed_made(const struct cb_session *s)
+{
+    return s->w.made_host ? s->w.made_host : s->w.made;
 }
 
 int cb_compressed_rows(struct cb_session *s, const struct layer *y, const float *in,

@@ -73,8 +73,8 @@ static int cut(struct cb_session *s, int at)
         err = cb_attention_resume(&s->attention, at);
     cb_session_went_back(s, at);
     s->n_prefill_exact = exact;
-    if (!err &&
-        cb_attention_has(&s->attention, READ_STATE)) /* a draft's tokens went through ops again */
+    if (!err && /* a draft's tokens, or a checkpoint's rows, went through ops again */
+        cb_attention_has(&s->attention, READ_STATE | READ_RESUMES))
         err = cb_device_wait(s->dev);
     if (err)
         cb_session_forget(s);

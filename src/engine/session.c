@@ -108,10 +108,16 @@ static uint64_t rows_bytes(const struct cb_session *s, int n)
     return (uint64_t)n * (uint64_t)cb_stream_row(s) * sizeof(float);
 }
 
+/* 1: the residual streams stay in the host's memory, which blends them (stream_blend.h) */
+static int streams_are_hosts(const struct cb_session *s)
+{
+    return s->model->hp.compress.n_group && s->dev->ops->memory;
+}
+
 /* Bytes of the residual stream in the device's memory */
 static uint64_t stream_bytes(const struct cb_session *s)
 {
-    return rows_bytes(s, s->w.part ? s->chunk : s->w.cap_tok);
+    return rows_bytes(s, s->w.part ? s->chunk : s->w.x_host ? 0 : s->w.cap_tok);
 }
 
 /* 1: n rows of the residual stream fit into the device's memory and displace nothing */
@@ -123,9 +129,20 @@ static int stream_fits(const struct cb_session *s, int n)
 
 int64_t cb_session_work_grows(const struct cb_session *s, int n)
 {
-    return n <= s->w.cap_tok ? 0
-                             : (int64_t)rows_bytes(s, stream_fits(s, n) ? n : s->chunk) -
-                                   (int64_t)stream_bytes(s);
+    return n <= s->w.cap_tok || streams_are_hosts(s)
+               ? 0
+               : (int64_t)rows_bytes(s, stream_fits(s, n) ? n : s->chunk) -
+                     (int64_t)stream_bytes(s);
+}
+
+static void free_stream(struct device *d, struct work *w)
+{
+    if (w->x_host)
+        free(w->x);
+    else
+        cb_device_free(d, w->x);
+    cb_device_free(d, w->part);
+    w->x = w->part = NULL;
 }
 
 /* x gets room for n rows, in the device's memory where they fit. */
@@ -135,15 +152,12 @@ static int grow_stream(struct cb_session *s, int n, int fits)
     struct work *w = &s->w;
     uint64_t unused = 0;
 
-    if (w->part)
-        free(w->x);
-    else
-        cb_device_free(s->dev, w->x);
-    cb_device_free(s->dev, w->part);
-    w->x = w->part = NULL;
-    if (fits)
+    free_stream(s->dev, w);
+    w->x_host = !fits || streams_are_hosts(s);
+    if (!w->x_host)
         return grow_on(s->dev, &w->x, (size_t)n * row, &unused);
-    TRY(grow_on(s->dev, &w->part, (size_t)s->chunk * row, &unused));
+    if (!streams_are_hosts(s))
+        TRY(grow_on(s->dev, &w->part, (size_t)s->chunk * row, &unused));
     return grow(&w->x, (size_t)n * row, &unused);
 }
 
@@ -249,7 +263,9 @@ static int compress_work(struct cb_session *s)
     for (int l = 0; l < hp->n_layer; l++)
         made = max_int(made, cb_entry_columns(s->model->layer[l].compressed).n);
     if (made)
-        TRY(grow(&w->made, c * (size_t)made, &w->bytes));
+        TRY(grow_on(s->dev, &w->made, c * (size_t)made, &w->bytes));
+    if (made && s->dev->ops->memory)
+        TRY(grow(&w->made_host, c * (size_t)made, &w->bytes));
     return grow(&w->back, c * (size_t)hp->n_rot, &w->bytes);
 }
 
@@ -298,22 +314,10 @@ int cb_session_work_open(struct cb_session *s)
 
 void cb_session_work_close(struct device *d, struct work *w)
 {
-    float *const on[] = { w->part ? w->part : w->x,
-                          w->norm,
-                          w->qkv,
-                          w->att,
-                          w->latent,
-                          w->index,
-                          w->gate,
-                          w->up,
-                          w->low,
-                          w->add,
-                          w->beside,
-                          w->join,
-                          w->query_gate };
+    float *const on[] = { w->norm, w->qkv, w->att, w->latent, w->index, w->made,      w->gate,
+                          w->up,   w->low, w->add, w->beside, w->join,  w->query_gate };
 
-    if (w->part)
-        free(w->x);
+    free_stream(d, w);
     for (size_t i = 0; i < sizeof on / sizeof *on; i++)
         cb_device_free(d, on[i]);
     for (int i = 0; i < ROPE_TABLES; i++)
@@ -323,7 +327,7 @@ void cb_session_work_close(struct device *d, struct work *w)
     free(w->told);
     free(w->limited);
     free(w->back);
-    free(w->made);
+    free(w->made_host);
     free(w->index_host);
     cb_moe_work_close(&w->moe, d);
     cb_stream_work_close(&w->streams, d);

@@ -15,8 +15,9 @@
  * while it goes through a layer. */
 struct work {
     int cap_tok; /* tokens that x and cs hold */
-    float *x;    /* [cap_tok][n_stream * n_embd] residual stream; the host's where `part` is */
-    float *part; /* [chunk][n_stream * n_embd] of it, or NULL: x is in the device's memory */
+    float *x;    /* [cap_tok][n_stream * n_embd] residual stream */
+    int x_host;  /* 1: x is in the host's memory, 0: in the device's */
+    float *part; /* [chunk][n_stream * n_embd] of the host's x, or NULL: ops take it where it is */
     float *cs[ROPE_TABLES]; /* [cap_tok][n_rot/2][2] cos, sin; NULL: no layer rotates by it */
     int32_t *pos;  /* [cap_tok] positions, where layers may leave tokens of a prompt out; or NULL */
     float *norm;   /* [chunk][n_embd] */
@@ -29,8 +30,8 @@ struct work {
     float *gate, *up;  /* [chunk][n_ff] */
     float *limited; /* [2][chunk][n_ff] the host's, where it limits these or has the activation, and
                        they are the device's; or NULL */
-    float *made;    /* [chunk][..] of layers with entries (struct entry_columns), the host's; or
-                       NULL */
+    float *made;    /* [chunk][..] of layers with entries (struct entry_columns), or NULL */
+    float *made_host; /* the same in the host's memory, where the device has its own; or NULL */
     float *back;    /* [chunk][n_rot/2][2] of rotations back, or NULL */
     float *low;     /* [chunk][max_rank] of adapters */
     struct expanded_latents *expanded; /* of long prompts, or NULL */

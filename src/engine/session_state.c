@@ -147,11 +147,12 @@ int cb_session_area_strips(const struct cb_session *s, const struct area *a)
 
 void cb_session_wrote(const struct cb_session *s, const struct area *a, int n)
 {
+    const struct device_memory *m = s->dev->ops->memory;
     const int locked = cb_device_lock_memory(s->dev);
 
-    for (int i = 0; i < n; i++)
-        if (cb_area_is_rows(a[i].kind) && !cb_area_is_readers(a[i].kind))
-            cb_store_wrote(&s->bank.store[a[i].layer], a[i].at, a[i].bytes);
+    for (int i = 0; m && i < n; i++)
+        if (cb_area_is_rows(a[i].kind))
+            m->wrote(s->dev, a[i].at, a[i].bytes);
     if (locked)
         cb_device_unlock(s->dev);
 }

@@ -137,11 +137,14 @@ int cb_stream_blend_read(struct cb_session *s, const struct stream_blend *b, con
     struct stream_work *w = &s->w.streams;
     const int n_number = b->fn.n_out;
     const struct mm mm = { &b->fn, NULL, w->weight, n_number, 0, bits };
-    struct blending c = { hp, b, x, NULL, w->weight, n_number, w->plane, NULL };
+    float *in = w->host[2] ? w->host[2] : w->plane;
+    struct blending c = { hp, b, x, NULL, w->weight, n_number, in, NULL };
 
     cb_product(s, &mm, 1, x, n);
     TRY(cb_device_wait(s->dev)); /* the host reads what the device has computed */
     cb_par_for(s->dev->par, n, read_token, &c);
+    if (in != w->plane)
+        cb_device_copy(s->dev, w->plane, in, (size_t)n * (size_t)hp->n_embd * sizeof *in);
     *out = w->plane;
     return CB_OK;
 }
@@ -150,7 +153,12 @@ void cb_stream_blend_add(struct cb_session *s, float *x, const float *by, int n)
 {
     const struct hparams *hp = &s->model->hp;
     struct stream_work *w = &s->w.streams;
-    struct blending c = { hp, NULL, x, x, w->weight, (2 + hp->n_stream) * hp->n_stream, NULL, by };
+    const float *added = w->host[2] ? w->host[2] : by;
+    struct blending c = {
+        hp, NULL, x, x, w->weight, (2 + hp->n_stream) * hp->n_stream, NULL, added
+    };
 
+    if (added != by)
+        cb_device_copy(s->dev, w->host[2], by, (size_t)n * (size_t)hp->n_embd * sizeof *by);
     cb_par_for(s->dev->par, n, add_token, &c);
 }

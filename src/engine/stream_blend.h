@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* stream_blend.h - how blocks read several residual streams and add to them, where struct
- * stream_blend says so. For devices whose memory is the host's. */
+ * stream_blend says so. The streams are in the host's memory, the rest in the device's. */
 #ifndef STREAM_BLEND_H
 #define STREAM_BLEND_H
 

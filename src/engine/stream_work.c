@@ -64,6 +64,8 @@ int cb_stream_work_open(struct stream_work *w, const struct cb_model *m, int chu
         return CB_OK;
     if (m->hp.compress.n_group) { /* struct stream_blend */
         TRY(grow(NULL, &w->weight, c * (2 + n) * n, bytes));
+        if (m->dev->ops->memory)
+            TRY(grow(NULL, &w->host[2], c * (size_t)m->hp.n_embd, bytes));
         return grow(m->dev, &w->plane, c * (size_t)m->hp.n_embd, bytes);
     }
     if (m->hp.altup)

@@ -20,7 +20,8 @@ struct stream_work {
     int32_t *row;     /* [chunk][n_head] of their table, the host's */
     float *embedding; /* [chunk][n_head * dim] */
     float *host[3];   /* [chunk][n * n_embd] keys and streams, [chunk][n_embd] values; the host's.
-                         With struct altup the last two, where streams are the device's */
+                         With struct altup the last two, with struct stream_blend the last one,
+                         where the device has memory of its own */
 };
 
 /* The layer of m that has embeddings of n-grams, or NULL */

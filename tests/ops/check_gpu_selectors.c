@@ -28,6 +28,8 @@ static const struct model {
     { "family-minimax-m3.json", 0, "scores the selectors' keys, in layers 1-2" },
     { "family-minimax-m3.json", 128, "scores the selectors' keys and attends there in prompts" },
     { "family-qwen4exp.json", 0, "scores the selectors' keys, in layers 1, 3" },
+    { "family-deepseek4.json", 0,
+      "makes and scores rows that stand for several tokens, in layers 0, 2-3" },
 };
 enum { N_MODEL = sizeof models / sizeof *models };
 

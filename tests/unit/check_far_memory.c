@@ -380,6 +380,14 @@ static void far_kv_encode(struct device *d, enum kv_type t, const float *x, int 
     far.late[far.n_late++] = (struct late){ rows, coded, bytes };
 }
 
+static void far_kv_decode(struct device *d, enum kv_type t, const void *rows, const int32_t *idx,
+                          int n, int hd, float *y)
+{
+    swap_late(0);
+    FAR(kv_decode(d, t, rows, idx, n, hd, y));
+    swap_late(1);
+}
+
 static void far_sketch(struct device *d, enum kv_type t, const void *rows, int n_block, int hd,
                        int bits, int n_out, void *sketch)
 {
@@ -464,6 +472,7 @@ static void make_far(struct device *d, uint64_t spare)
     far.ops.score = far_score;
     far.ops.join = far_join;
     far.ops.kv_encode = far_kv_encode;
+    far.ops.kv_decode = far_kv_decode;
     far.ops.sketch = far_sketch;
     far.ops.sketch_topk = far_sketch_topk;
     far.ops.bounds = far_bounds;
@@ -638,6 +647,7 @@ static float *last_logits(const char *name, int is_far)
 static const char *const families[] = {
     "gemma3",     "gpt-oss", "granitemoe", "llama4",  "falcon40b",  "stablelm12b",
     "starcoder2", "olmo3",   "deepseek32", "glm-dsa", "minimax-m3", "qwen4exp",
+    "deepseek4",
 };
 
 START_TEST(same_logits)

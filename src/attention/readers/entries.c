@@ -4,7 +4,10 @@
  * soon as it is complete. Where a layer scores entries, a query reads the top_k whose sum over the
  * scoring heads of w * max(0, q . k) is largest; ties go to the earlier entry. Rows older than the
  * window are dropped. What the next entries will be made of is a state of fixed size, which goes
- * back to a checkpoint when the timeline is cut (states.h), together with the window's rows. */
+ * back to a checkpoint when the timeline is cut (states.h), together with the window's rows.
+ *
+ * The host makes entries and keeps and scores their keys; a device with memory of its own attends
+ * to entries as it does to rows of the bank. */
 #include <stdlib.h>
 
 #include "attention/entry_maker.h"
@@ -79,6 +82,7 @@ static int open_layer(struct attention *a, int l, struct entries *x)
 
     TRY(cb_store_open(&e->entry, 1, a->model->layer[l].hd, most, t, t, 0));
     cb_store_share_rows(&e->entry);
+    TRY(cb_store_mirror(&e->entry, a->dev));
     e->entry.small_pages = a->bank->small_pages;
     if (!scores(a, l))
         return CB_OK;
@@ -107,13 +111,20 @@ static size_t floats_of(const void *model, int l, size_t *past)
     return *past + cb_entry_state(&y->compressed->entry) + cb_entry_state(&y->compressed->index);
 }
 
+/* 1: the host makes entries of layer l, which has the state x */
+static int makes_entries(const struct attention *a, int l, const void *x)
+{
+    return cb_reader_state(a, l) == x && of(a, l)->ratio;
+}
+
 static int open(struct attention *a, void *state)
 {
     struct entries *x = state;
 
-    if (a->dev->ops->memory)
+    if (!a->host)
         return cb_fail(CB_EUNSUPPORTED,
                        "device %s does not make rows that stand for several tokens", a->dev->name);
+    cb_index_note_host(a, makes_entries, x, "makes and scores rows that stand for several tokens");
     if (!(x->layer = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->layer)))
         return CB_ENOMEM;
     for (int l = 0; l < a->bank->n_layer; l++)
@@ -285,7 +296,7 @@ static int stored(struct attention *a, const struct chunk *c)
     if (scores(a, c->l)) {
         n = make(a, c, &y->index, col.index_value, col.index_logit,
                  state + cb_entry_state(&y->entry));
-        cb_index_keys_put(&e->index, a->dev, row, y->index.n, n, n_entry(a, c->l, c->pos0));
+        cb_index_keys_put(&e->index, a->host, row, y->index.n, n, n_entry(a, c->l, c->pos0));
     }
     cb_bank_note_beside(a->bank, c->l, held_bytes(a, c->l, c->pos0 + c->n));
     return CB_OK;
