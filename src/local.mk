@@ -333,7 +333,7 @@ libcore_la_SOURCES += \
 	src/engine/product.c src/engine/product.h \
 	src/engine/prompt_repeat.c src/engine/prompt_repeat.h \
 	src/engine/repetition.c src/engine/repetition.h \
-	src/engine/rows.h \
+	src/engine/rows.c src/engine/rows.h \
 	src/engine/sampler.c \
 	src/engine/bank_dir.c \
 	src/engine/bank_index.c src/engine/bank_index.h \

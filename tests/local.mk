@@ -93,6 +93,7 @@ check_programs = \
 	tests/unit/check_model \
 	tests/unit/check_adapters \
 	tests/unit/check_embedding \
+	tests/unit/check_unread_rows \
 	tests/unit/check_block_selectors \
 	tests/unit/check_hybrids \
 	tests/unit/check_index_choice \
@@ -658,6 +659,10 @@ tests_unit_check_adapters_LDFLAGS = $(check_ldflags)
 tests_unit_check_embedding_SOURCES = tests/unit/check_embedding.c
 tests_unit_check_embedding_CFLAGS = $(check_cflags)
 tests_unit_check_embedding_LDFLAGS = $(check_ldflags)
+
+tests_unit_check_unread_rows_SOURCES = tests/unit/check_unread_rows.c
+tests_unit_check_unread_rows_CFLAGS = $(check_cflags)
+tests_unit_check_unread_rows_LDFLAGS = $(check_ldflags)
 
 tests_methods_check_readers_SOURCES = tests/methods/check_readers.c
 tests_methods_check_readers_CFLAGS = $(check_cflags)

@@ -219,6 +219,15 @@ static void rotate_index(const struct rows *r, const struct layer *y, enum index
     cb_selector_rows_home(s, r->n_tok);
 }
 
+/* Are keys and values all that somebody reads of these rows? */
+static int stores_only(const struct rows *r, int l)
+{
+    const struct layer *y = &r->s[0]->model->layer[l];
+
+    return r->unread && r->unread == r->n_tok && !y->latent && !y->compressed &&
+           !cb_selector_scores(r->s[0], l) && cb_attend_reads_all(&r->s[0]->attention, l);
+}
+
 int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
 {
     struct cb_session *s = r->s[0];
@@ -229,6 +238,7 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     const int stride = nq + 2 * nkv, first = cb_queries_have_gates(y);
     const enum index_part index = index_part(r, l);
     const int expanded = y->latent ? cb_expanded_begin(r, l) : 0;
+    const int rows_only = stores_only(r, l), from = first || rows_only; /* of the products */
     float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
@@ -236,9 +246,9 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     const struct mm of_gate = { &y->gate, NULL, gates(s, y), nq, 0, bits };
 
     TRY(expanded);
-    if (first)
+    if (first && !rows_only)
         gated_queries(r, y, in, bits, q, stride, gates(s, y));
-    else if (y->gated)
+    else if (y->gated && !rows_only)
         cb_product(s, &of_gate, 1, in, n);
     if (y->latent)
         cb_latent_rows(s, y, in, n, bits, index, expanded);
@@ -247,8 +257,9 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     if (y->compressed)
         TRY(cb_compressed_rows(s, y, in, r->cs[y->rope], n, bits));
     else if (!y->latent)
-        cb_product(s, mm + first, y->kv_back ? 1 : y->v.raw ? 3 - first : 2 - first, in, n);
-    rotate_queries(r, y, q, expanded ? cb_expanded_hd(hp) : y->hd, stride);
+        cb_product(s, mm + from, y->kv_back ? 1 : y->v.raw ? 3 - from : 2 - from, in, n);
+    if (!rows_only)
+        rotate_queries(r, y, q, expanded ? cb_expanded_hd(hp) : y->hd, stride);
     if (index)
         rotate_index(r, y, index);
     if (!y->kv_back) {
@@ -262,6 +273,10 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     if (expanded) {
         const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
         return cb_expanded_attend(r, &call, bits);
+    }
+    if (rows_only) {
+        const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
+        return cb_attend_store(&call);
     }
     return attend(r, l, w->qkv, w->att);
 }

@@ -192,8 +192,7 @@ static void fed(struct cb_session *s, int n)
 /* After the last layer: the last token's logits. */
 static int finish(struct cb_session *s, const struct cb_prefill *how)
 {
-    const int n = s->bank.n_feed, all = how && (how->logits || how->states);
-    const int wanted = all ? n : s->partial_prompt && !s->bank.decoding ? 0 : 1; /* last rows */
+    const int n = s->bank.n_feed, wanted = cb_rows_wanted(s, how);
 
     cb_expanded_close(s);
     if (s->model->mtp_of) { /* the drafter looks at its state */
@@ -263,7 +262,8 @@ int cb_forward_step(struct cb_session *s, const struct cb_prefill *how)
                       n < n_feed ? s->w.pos + i : NULL,
                       s->w.id ? s->w.id + i : NULL,
                       rows_at(s, i, n_feed),
-                      { 0 } };
+                      { 0 },
+                      cb_rows_unread(s, how, l, i, m) };
 
     for (int t = 0; t < ROPE_TABLES; t++)
         r.cs[t] = s->w.cs[t] ? s->w.cs[t] + (size_t)i * (size_t)s->rope[t].n_rot : NULL;
@@ -332,7 +332,8 @@ int cb_forward_batch(struct cb_session *const *s, const int32_t *tokens, int n)
                             NULL,
                             tokens,
                             rows_at(s[0], 0, n),
-                            { w->cs[0], w->cs[1] } };
+                            { w->cs[0], w->cs[1] },
+                            0 };
 
     if (cb_ring_embeds(s[0]))
         embed(s[0], tokens, n);
@@ -377,7 +378,8 @@ int cb_forward_one_by_one(struct cb_session *s, const int32_t *tokens, int n)
                             NULL,
                             tokens,
                             rows_at(s, 0, n),
-                            { w->cs[0], w->cs[1] } };
+                            { w->cs[0], w->cs[1] },
+                            0 };
 
     cb_forward_begin(s, tokens, n);
     if (n > 1)

@@ -158,32 +158,41 @@ static const float *mix_by_state(const struct rows *r, int l, const float *in, i
     return cb_attend_mix(&call);
 }
 
-/* The blocks of layer l, which read and add to the residual stream */
-static int blocks(const struct rows *r, int l, int bits)
+/* The blocks of layer l, which read and add to the residual stream. All rows meet each other; of
+ * those that nobody reads afterwards, nothing further is computed. */
+static int blocks(const struct rows *all, const struct rows *r, int l, int bits)
 {
+    const size_t unread = (size_t)all->unread;
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok;
-    const float *in;
+    const float *in, *values = NULL;
 
     /* attention, or a state that stands for all tokens, or both side by side */
     if (y->ngrams)
-        TRY(cb_streams_ngrams(r, l, bits));
-    TRY(block_in(r, &y->attn_norm, y, 0, bits, &in));
+        TRY(cb_streams_ngrams(all, l, bits));
+    TRY(block_in(all, &y->attn_norm, y, 0, bits, &in));
     if (y->altup)
         cb_alternating_beside(s, y->altup, in, n, bits);
     if (y->mixer)
-        block_out(r, &y->mixer->out, NULL, &y->attn_post_norm, mix_by_state(r, l, in, bits));
+        values = mix_by_state(all, l, in, bits);
+    if (y->mixer && n)
+        block_out(r, &y->mixer->out, NULL, &y->attn_post_norm,
+                  values + unread * (size_t)y->mixer->out.n_in);
     if (y->n_kv)
-        TRY(cb_attention_block(r, l, in, bits));
+        TRY(cb_attention_block(all, l, in, bits));
+    if (!n)
+        return CB_OK;
     if (cb_attention_guesses(r, l + 1))
         cb_attention_guess(r, l + 1, in);
+    in += unread * (size_t)hp->n_embd;
     if (hp->parallel && y->ffn_norm.w) /* before attention adds to what the feed-forward reads */
         TRY(block_in(r, &y->ffn_norm, y, 1, bits, &in));
     if (y->n_kv)
-        block_out(r, &y->o, y->o_bias, &y->attn_post_norm, cb_attention_values(r, y, bits));
+        block_out(r, &y->o, y->o_bias, &y->attn_post_norm,
+                  cb_attention_values(all, y, bits) + unread * (size_t)y->o.n_in);
     if (y->altup)
         cb_alternating_join(s, n);
 
@@ -209,19 +218,20 @@ int cb_layer_pass(const struct rows *r, int l)
 {
     struct cb_session *s = r->s[0];
     const struct layer *y = &s->model->layer[l];
-    const int n = r->n_tok, bits = s->bank.decoding ? s->act_bits : 0;
-    struct rows active = *r; /* one of several streams goes through the layer */
+    const struct rows read = cb_rows_read(r);
+    const int n = read.n_tok, bits = s->bank.decoding ? s->act_bits : 0;
+    struct rows all = *r, active = read; /* one of several streams goes through the layer */
 
     if (y->altup) {
-        active.x = s->w.streams.plane;
+        all.x = active.x = s->w.streams.plane;
         TRY(cb_alternating_predict(s, y->altup, r->x, n, bits));
     }
-    TRY(blocks(&active, l, bits));
+    TRY(blocks(&all, &active, l, bits));
     if (y->altup)
         TRY(cb_alternating_correct(s, y->altup, r->x, n, bits));
-    if (y->input)
-        TRY(add_input(r, l, active.x, bits));
-    if (y->scale != 1)
-        s->dev->ops->scale(s->dev, r->x, y->scale, 0, (size_t)n * cb_stream_row(s));
+    if (y->input && n)
+        TRY(add_input(&read, l, active.x, bits));
+    if (y->scale != 1 && n)
+        s->dev->ops->scale(s->dev, read.x, y->scale, 0, (size_t)n * cb_stream_row(s));
     return CB_OK;
 }
