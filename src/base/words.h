@@ -20,6 +20,12 @@ static inline const char *cb_word(const char **list, char by, size_t *n)
     return word;
 }
 
+/* Is the text the word s[n]? */
+static inline int cb_is_word(const char *text, const char *s, size_t n)
+{
+    return strlen(text) == n && !memcmp(text, s, n);
+}
+
 /* Which word of the list s[n] is, from 0; -1: none */
 static inline int cb_word_index(const char *list, char by, const char *s, size_t n)
 {

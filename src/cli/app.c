@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/err.h"
@@ -261,6 +262,18 @@ static int check_device(const struct opts *o)
     return CB_OK;
 }
 
+/* Kernels keep tiles on the stack, in each thread. */
+static int check_stack(void)
+{
+    enum { NEEDED = 512 << 10 };
+    struct rlimit of;
+
+    if (getrlimit(RLIMIT_STACK, &of) || of.rlim_cur >= NEEDED)
+        return CB_OK;
+    return cb_fail(CB_ENOMEM, "the stack is limited to %d KiB, and kernels need %d: ulimit -s %d",
+                   (int)(of.rlim_cur >> 10), NEEDED >> 10, NEEDED >> 10);
+}
+
 int cb_engine_check(const struct opts *o)
 {
     const char *policy = cb_opt_set(o, ARG_POLICY) ? cb_opt_text(o, ARG_POLICY) : NULL;
@@ -303,6 +316,7 @@ static int open_file(const struct opts *o, const char *path, int n_threads, cons
 
     *e = (struct engine){ .path = path };
     TRY(take_team(o, &e->team));
+    TRY(check_stack());
     TRY(check_device(o));
     TRY(open_grammar(o, &e->grammar));
     TRY(read_adapters(o, scale, e));

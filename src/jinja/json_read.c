@@ -17,7 +17,7 @@ struct reader {
 
 static int bad(const struct reader *p, const char *why)
 {
-    return cb_fail(CB_EARG, "chat template's variables: byte %zu of the JSON text: %s", p->at, why);
+    return cb_fail(CB_EARG, "chat-template-kwargs: byte %zu of the JSON text: %s", p->at, why);
 }
 
 static void blanks(struct reader *p)

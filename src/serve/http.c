@@ -304,7 +304,7 @@ static struct http_request *new_request(struct serve *s, struct MHD_Connection *
     *r = (struct http_request){ .serve = s,
                                 .connection = c,
                                 .client = of->socket_context,
-                                .path = strdup(path),
+                                .path = strdup(cb_http_path(path)),
                                 .can_wait = !strcmp(version, "HTTP/1.1"),
                                 .began = cb_now_s() };
     r->x = (struct exchange){ .method = method,

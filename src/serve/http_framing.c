@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* http_framing.c - where the body of a request ends, and how it is packed (RFC 9112, section 6). */
+/* http_framing.c - the path that a request names, where its body ends, and how that is packed
+ * (RFC 9112, sections 3.2 and 6). */
 #include "http_framing.h"
 
 #include <string.h>
@@ -55,4 +56,12 @@ int cb_http_framing_why_not(struct MHD_Connection *c, const char **why)
         return 415;
     }
     return 0;
+}
+
+const char *cb_http_path(const char *target)
+{
+    const char *host = *target == '/' ? NULL : strstr(target, "://");
+    const char *path = host ? strchr(host + 3, '/') : target;
+
+    return path ? path : "/";
 }

@@ -181,7 +181,7 @@ static int make_vars(struct jrun *r, const struct gguf *g, const struct cb_chat 
         struct jv more;
         TRY(cb_jread(r, how->vars, strlen(how->vars), &more));
         if (more.kind != J_DICT)
-            return cb_fail(CB_EARG, "chat template's variables: not a JSON object");
+            return cb_fail(CB_EARG, "chat-template-kwargs: not a JSON object");
         for (size_t i = 0; i < more.dict->n; i++)
             TRY(cb_jdict_put(r, vars->dict, &more.dict->at[i].key, &more.dict->at[i].value));
     }

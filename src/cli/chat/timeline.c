@@ -163,6 +163,8 @@ static int tokens(struct chat *c, const struct cb_message *msg, int n_msg, char 
 
     TRY(cb_chat_text(c->e.model, how, msg, n_msg, 1, all));
     len = strlen(*all);
+    if (!len)
+        return cb_fail(CB_EARG, "chat template: writes nothing for this conversation");
     if (len < c->here.fed || memcmp(*all, c->fed.s ? c->fed.s : "", c->here.fed))
         cb_timeline_forget(c); /* a template that changes what it has written */
     TRY(cb_chat_tokenize(c->e.model, how, msg, n_msg, 1, c->here.fed, ids, n));

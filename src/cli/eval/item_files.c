@@ -157,6 +157,36 @@ static int read_file(struct tasks *t, const char *path)
     return pick(t, path, from);
 }
 
+/* Does the word of --tasks name an item's task or one of the files? */
+static int is_there(const struct tasks *t, const char *word, size_t n)
+{
+    for (int i = 0; i < t->items.n; i++)
+        if (cb_is_word(t->items.at[i].task, word, n))
+            return 1;
+    for (int i = 0; i < t->o->n_operand; i++) {
+        char name[PATH_MAX];
+        struct stat st;
+        cb_item_task_of(t->o->operand[i], name, sizeof name);
+        if (cb_is_word(name, word, n))
+            return 1;
+        snprintf(name, sizeof name, "%s/%.*s.jsonl", t->o->operand[i], (int)n, word);
+        if (!stat(name, &st))
+            return 1;
+    }
+    return 0;
+}
+
+static int check_tasks(const struct tasks *t)
+{
+    const char *list = cb_opt_text(t->o, ARG_TASKS), *word;
+    size_t n;
+
+    while ((word = cb_word(&list, ',', &n)))
+        if (!is_there(t, word, n))
+            return cb_usage("--tasks %.*s: there is no such task in what was read", (int)n, word);
+    return CB_OK;
+}
+
 int cb_item_files(struct tasks *t)
 {
     if (!t->o->n_operand)
@@ -164,5 +194,6 @@ int cb_item_files(struct tasks *t)
     for (int i = 0; i < t->o->n_operand; i++)
         TRY(is_folder(t->o->operand[i]) ? read_folder(t, t->o->operand[i])
                                         : read_file(t, t->o->operand[i]));
+    TRY(check_tasks(t));
     return cb_opt_set(t->o, ARG_ITEMS) ? sample(t) : CB_OK;
 }
