@@ -37,7 +37,7 @@ def small(text):
         (rf"^((?:u32 \S+\.feed_forward_length|tensor \S+\.ffn_(?:gate|up|down)\.weight .*?) )"
          rf"{forward}\b", rf"\g<1>{SMALL_FEED_FORWARD}"),
         (r"(\.expert_count )\d+$", rf"\g<1>{SMALL_EXPERTS}"),
-        (rf"^(tensor \S+(?:_exps|ffn_gate_inp)\.(?:weight|bias) .*) {experts}$",
+        (rf"^(tensor \S+(?:_exps|ffn_gate_inp|exp_probs_b)\.(?:weight|bias) .*) {experts}$",
          rf"\g<1> {SMALL_EXPERTS}"),
         (r"(\.block_count )\d+$", rf"\g<1>{kept}"),
         (r"^(tensor \S+) (?:\*|[A-Z]+\d\S*) ", r"\g<1> F32 "),
