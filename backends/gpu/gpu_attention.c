@@ -416,17 +416,57 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
     return ok || g->status;
 }
 
+/* Queries of a prompt whose splits take no more than half of the operands' share, in whole groups:
+ * what they take beyond it, mirrored rows would give way to. */
+static int queries_at_once(const struct gpu *g, const struct attn *a)
+{
+    struct call x = { .a = a };
+    uint64_t most;
+    int own = 0;
+
+    for (int h = 0; h < a->n_kv; h++)
+        own |= a->run[h].given || a->run[h].logit;
+    choose_kernel(g, &x);
+    if (!a->causal || own || x.n_split < 2)
+        return a->n_tok;
+    most = cb_gpu_operand_share(g) / 2 / floats((int64_t)x.n_split * a->n_head * (a->hd + 1));
+    most = most / x.n_query * x.n_query;
+    return most < x.n_query ? (int)x.n_query : min_int(a->n_tok, (int)min_size(most, INT32_MAX));
+}
+
+/* Queries from..from+n-1 of a causal call; run[n_kv] is theirs. */
+static struct attn some_queries(const struct attn *a, int from, int n, struct kv_run *run)
+{
+    struct attn part = *a;
+
+    part.n_tok = n;
+    part.q += (ptrdiff_t)from * a->q_stride;
+    part.out += (ptrdiff_t)from * a->n_head * a->hd;
+    part.lse = a->lse ? a->lse + (ptrdiff_t)from * a->n_head : NULL;
+    part.run = run;
+    for (int h = 0; h < a->n_kv; h++) {
+        run[h] = a->run[h];
+        run[h].n -= a->n_tok - from - n;
+    }
+    return part;
+}
+
 static void attend_call(struct gpu *g, const struct attn *a)
 {
-    struct gpu_program *p;
+    const int at_once = g->status || a->n_tok < 1 ? 0 : queries_at_once(g, a);
+    struct kv_run *run = at_once ? cb_calloc((size_t)a->n_kv, sizeof *run) : NULL;
+    struct gpu_program *p = run ? program(g, a) : NULL;
 
-    if (g->status || a->n_tok < 1)
-        return;
-    p = program(g, a);
-    if (!p)
+    if (at_once && !run)
+        cb_gpu_fail_memory(g, "attention");
+    if (run && !p)
         cb_gpu_say(g, 1, "the CPU attends: the kernel for this model does not compile");
-    if (!p || !attend(g, p, a))
-        attend_on_host(g, a, 1);
+    for (int from = 0; run && from < a->n_tok && !g->status; from += at_once) {
+        const struct attn part = some_queries(a, from, min_int(at_once, a->n_tok - from), run);
+        if (!p || !attend(g, p, &part))
+            attend_on_host(g, &part, 1);
+    }
+    free(run);
 }
 
 void cb_gpu_attention(struct device *d, const struct attn *a, int n)

@@ -12,7 +12,9 @@
 #include "base/err.h"
 #include "gpu_mirror.h"
 
-enum { ROWS = 4 }; /* weights give way to rows of a prompt that take a quarter at most */
+/* Weights give way to rows of a prompt: those of two layers, where they take a quarter at most, or
+ * of one, where they take half at most */
+enum { TWO_LAYERS = 4, ONE_LAYER = 2 };
 
 /* ---- what there is ---- */
 
@@ -230,12 +232,21 @@ static int fit(const struct gpu *g, int two, uint64_t room, uint64_t *of_layer, 
     return used + 2 * s->ahead <= room && s->ahead <= g->most_block;
 }
 
+/* What the rows of two layers take, or else of one, which then do not come ahead of need; 0: the
+ * CPU attends to a part of them. */
+static uint64_t rows_room(const struct gpu *g, uint64_t rows)
+{
+    const uint64_t two = cb_gpu_mirror_takes(g, rows), one = cb_gpu_mirror_takes(g, rows / 2);
+    const uint64_t limit = g->traffic.limit_bytes;
+
+    return two <= limit / TWO_LAYERS ? two : one <= limit / ONE_LAYER ? one : 0;
+}
+
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
                       uint64_t rows, uint64_t more, struct gpu_share *out)
 {
     const uint64_t limit = g->traffic.limit_bytes;
-    const uint64_t mirror = cb_gpu_mirror_takes(g, rows);
-    const uint64_t more_rows = mirror <= limit / ROWS ? mirror : 0;
+    const uint64_t more_rows = rows_room(g, rows);
     uint64_t beside = g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + cb_gpu_operands_left(g) +
                       cb_gpu_aligned(more);
     int fits = 0;

@@ -270,6 +270,58 @@ START_TEST(calls)
 }
 END_TEST
 
+/* Attention of a chunk over a long context in a little working set: queries in parts, so that what
+ * the splits of the context leave is little, and the bits are those of all at once. */
+START_TEST(queries_in_parts)
+{
+    enum { N = 4500, TOK = 600, HEADS = 4, KV = 2, HD = 64, SET = 8 << 20 };
+    const size_t row = cb_kv_row_bytes(KV_F16, HD), n_out = (size_t)TOK * HEADS * HD;
+    uint8_t *rows = malloc(2 * KV * N * row);
+    float *x = floats((size_t)N * HD), *q = floats(n_out), *out[2], *lse[2];
+    struct kv_run run[KV];
+
+    for (int h = 0; h < KV; h++)
+        run[h] = (struct kv_run){ .k = rows + (size_t)(2 * h) * N * row,
+                                  .v = rows + (size_t)(2 * h + 1) * N * row,
+                                  .n = N };
+    for (int i = 0; i < 2 * KV; i++)
+        ref->ops->kv_encode(ref, KV_F16, x, N, HD, HD, rows + (size_t)i * N * row);
+    for (int k = 0; k < 2; k++) {
+        struct device *d = open_with("", k ? 0 : SET);
+        const struct attn a = { .n_tok = TOK,
+                                .n_head = HEADS,
+                                .n_kv = KV,
+                                .hd = HD,
+                                .scale = 0.125f,
+                                .causal = 1,
+                                .prompt = 1,
+                                .type_k = KV_F16,
+                                .type_v = KV_F16,
+                                .run = run,
+                                .q = q,
+                                .q_stride = HEADS * HD,
+                                .out = out[k] = poisoned(n_out),
+                                .lse = lse[k] = poisoned((size_t)TOK * HEADS) };
+        struct device_traffic t;
+        for (int i = 0; i < 2 * KV; i++)
+            ck_assert_ok(d->ops->memory->watch(d, rows + (size_t)i * N * row, row, N));
+        d->ops->attention(d, &a, 1);
+        ck_assert_ok(cb_device_wait(d));
+        t = cb_device_traffic(d);
+        ck_assert_uint_eq(t.host_rows, 0);
+        ck_assert(k || t.peak_bytes - t.kv_bytes < SET / 4);
+        for (int i = 0; i < 2 * KV; i++)
+            d->ops->memory->unwatch(d, rows + (size_t)i * N * row);
+        cb_device_close(d);
+    }
+    ck_assert_mem_eq(out[0], out[1], n_out * sizeof **out);
+    ck_assert_mem_eq(lse[0], lse[1], (size_t)TOK * HEADS * sizeof **lse);
+    for (int k = 0; k < 2; k++)
+        free(out[k]), free(lse[k]);
+    free(rows), free(x), free(q);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("prompts");
@@ -282,6 +334,7 @@ int main(void)
     tcase_add_loop_test(c, products, 0, TYPES);
     tcase_add_loop_test(c, large, 0, cb_isa_pretends() ? 2 : 1);
     tcase_add_test(c, slabs);
+    tcase_add_test(c, queries_in_parts);
     tcase_add_loop_test(c, calls, 0, 2);
     suite_add_tcase(s, c);
     return cb_suite_run(s);

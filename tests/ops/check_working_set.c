@@ -251,6 +251,26 @@ START_TEST(rows_of_two_layers)
 }
 END_TEST
 
+/* Weights give way to the rows of one layer where there is no room for those of two: the device
+ * attends with all of them, which come for each layer of a second prompt. */
+START_TEST(rows_of_one_layer)
+{
+    struct cb_model *m = model_on(NAME, 5 << 19, 0);
+    struct cb_session *s = session_of(m, "full");
+    const int32_t *text = cb_toy_text(m);
+    struct device_traffic t;
+
+    ck_assert_ok(cb_session_prefill(s, text, PROMPT, NULL));
+    ck_assert_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    t = traffic_of(m);
+    ck_assert_uint_eq(t.host_rows, 0);
+    ck_assert_uint_lt(t.kv_bytes, LAYERS * ALL * row_bytes(m) / 3);
+    ck_assert_uint_le(t.peak_bytes, t.limit_bytes);
+    cb_session_close(s);
+    cb_model_close(m);
+}
+END_TEST
+
 /* A prompt that is stopped while weights and rows of the next layer are on their way leaves the
  * session as it was. */
 static int stop_later(void *arg, int64_t done, int64_t total)
@@ -335,6 +355,7 @@ int main(void)
         tcase_add_loop_test(tc, little, i, i + 1);
     tcase_add_test(tc, rows_of_streamed_layers);
     tcase_add_test(tc, rows_of_two_layers);
+    tcase_add_test(tc, rows_of_one_layer);
     tcase_add_test(tc, a_stopped_prompt);
     tcase_add_test(tc, beside_others);
     suite_add_tcase(s, tc);
