@@ -390,8 +390,8 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     (void)z, (void)items_x, (void)items_y, (void)items_z;
     (void)shared_bytes, (void)stream, (void)extra;
     k->times++;
-    if (!strcmp(k->name, "sketch_pick"))
-        search.piece = x, search.n_kv = y;
+    if (!strcmp(k->name, "sketch_pick") || !strcmp(k->name, "index_scan")) /* 1024, 128 slots */
+        search.piece = *k->name == 's' ? x : x / 8, search.n_kv = y;
     if (!strcmp(k->name, "pick_pages"))
         picked.at = *(uint64_t *)arg[2],
         picked.of = sent.to == *(uint64_t *)arg[0] ? sent.from : NULL,

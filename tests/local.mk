@@ -72,12 +72,14 @@ check_programs = \
 	tests/ops/check_selectors_cuda \
 	tests/ops/check_selectors_opencl \
 	tests/ops/check_ops_cuda \
+	tests/ops/check_keys_cuda \
 	tests/ops/check_pages_cuda \
 	tests/ops/check_prompts_cuda \
 	tests/ops/check_recurrence_cuda \
 	tests/ops/check_opencl \
 	tests/ops/check_ops_opencl \
 	tests/ops/check_heads_opencl \
+	tests/ops/check_keys_opencl \
 	tests/ops/check_pages_opencl \
 	tests/ops/check_recurrence_opencl \
 	tests/ops/check_shared_cuda \
@@ -195,6 +197,9 @@ tests_ops_check_bytes_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_heads_opencl_SOURCES = tests/ops/check_gpu_heads.c tests/ops/against_ref.h
 tests_ops_check_heads_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_heads_opencl_LDFLAGS = $(guard_ldflags)
+tests_ops_check_keys_opencl_SOURCES = tests/ops/check_gpu_index.c tests/ops/against_ref.h
+tests_ops_check_keys_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
+tests_ops_check_keys_opencl_LDFLAGS = $(guard_ldflags)
 tests_ops_check_pages_opencl_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
 tests_ops_check_pages_opencl_CFLAGS = -DON_OPENCL $(check_cflags)
 tests_ops_check_pages_opencl_LDFLAGS = $(guard_ldflags)
@@ -251,6 +256,9 @@ tests_ops_check_lists_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_heads_cuda_SOURCES = tests/ops/check_gpu_heads.c tests/ops/against_ref.h
 tests_ops_check_heads_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_heads_cuda_LDFLAGS = $(cuda_ldflags)
+tests_ops_check_keys_cuda_SOURCES = tests/ops/check_gpu_index.c tests/ops/against_ref.h
+tests_ops_check_keys_cuda_CFLAGS = -DON_CUDA $(check_cflags)
+tests_ops_check_keys_cuda_LDFLAGS = $(cuda_ldflags)
 tests_ops_check_pages_cuda_SOURCES = tests/ops/check_gpu_pages.c tests/ops/against_ref.h
 tests_ops_check_pages_cuda_CFLAGS = -DON_CUDA $(check_cflags)
 tests_ops_check_pages_cuda_LDFLAGS = $(cuda_ldflags)

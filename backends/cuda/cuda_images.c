@@ -23,6 +23,7 @@ IMAGE(vector);
 IMAGE(select);
 IMAGE(search);
 IMAGE(pages);
+IMAGE(index);
 IMAGE(peak);
 IMAGE(attention_64);
 IMAGE(attention_128);
@@ -40,6 +41,7 @@ static const struct {
     { GPU_SELECT, 0, cb_cuda_select },
     { GPU_SEARCH, 0, cb_cuda_search },
     { GPU_PAGES, 0, cb_cuda_pages },
+    { GPU_INDEX, 0, cb_cuda_index },
     { GPU_PEAK, 0, cb_cuda_peak },
     { GPU_ATTENTION, 64, cb_cuda_attention_64 },
     { GPU_ATTENTION, 128, cb_cuda_attention_128 },

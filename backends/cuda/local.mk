@@ -6,6 +6,7 @@ cuda_images = \
 	backends/cuda/attention_256.fatbin \
 	backends/cuda/attention_512.fatbin \
 	backends/cuda/gemm.fatbin \
+	backends/cuda/index.fatbin \
 	backends/cuda/matmul.fatbin \
 	backends/cuda/pages.fatbin \
 	backends/cuda/peak.fatbin \
@@ -53,6 +54,8 @@ backends/cuda/attention_512.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
 backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
 	$(cuda_compile) $(cuda_kernels)/gemm.cl
+backends/cuda/index.fatbin: $(cuda_words) $(cuda_kernels)/index.cl
+	$(cuda_compile) $(cuda_kernels)/index.cl
 backends/cuda/matmul.fatbin: $(cuda_matmul)
 	$(cuda_compile) $(cuda_kernels)/matmul.cl
 backends/cuda/pages.fatbin: $(cuda_words) $(cuda_kernels)/pages.cl

@@ -64,6 +64,11 @@ FUNCTION int dot4(uint x, uint y, int sum)
     return __dp4a((int)x, (int)y, sum);
 }
 
+FUNCTION int dot4_signed(uint x, uint y, int sum)
+{
+    return dot4(x, y, sum);
+}
+
 /* ---- eight floats at once ---- */
 
 #define ALIGNED_16 __align__(16)

@@ -16,6 +16,7 @@ enum gpu_text {
     GPU_SELECT,
     GPU_SEARCH,
     GPU_PAGES,
+    GPU_INDEX,
     GPU_ATTENTION,
     GPU_PEAK,
     GPU_TEXT_COUNT

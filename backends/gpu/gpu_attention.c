@@ -75,7 +75,7 @@ static void attend_on_host(struct gpu *g, const struct attn *a, int n)
 
     for (int i = 0; i < n; i++)
         queries_home(g, &a[i], &host[i]);
-    cb_gpu_finish(g);
+    cb_gpu_found_home(g); /* waits */
     if (!g->status)
         g->host.ops->attention(&g->host, host, n);
     for (int i = 0; i < n; i++)

@@ -8,6 +8,7 @@
 #include "gpu.h"
 #include "gpu_ahead.h"
 #include "gpu_cache.h"
+#include "gpu_index.h"
 #include "gpu_mirror.h"
 #include "gpu_stream.h"
 
@@ -50,6 +51,8 @@ static void fill(struct gpu *g)
                            .bounds = cb_gpu_bounds,
                            .page_scores = cb_gpu_page_scores,
                            .page_topk = cb_gpu_page_topk,
+                           .strips_put = cb_gpu_strips_put,
+                           .index_topk = cb_gpu_index_topk,
                            .short_conv = cb_gpu_short_conv,
                            .decays = cb_gpu_decays,
                            .recurrence = cb_gpu_recurrence };

@@ -649,10 +649,11 @@ void cb_gpu_done(struct gpu *g)
                          b->from + (size_t)r * b->from_stride, b->bytes);
     }
     if (n || g->owes || cb_gpu_stage_ends(g)) {
-        if (g->found.to && !g->found.used)
-            cb_gpu_found_home(g);
         cb_gpu_logits_home(g);
-        finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
+        if (g->found.to) /* its place is about to go */
+            cb_gpu_found_home(g);
+        else
+            finish(g, g->n_home > MANY_HOME ? g->host.par : NULL); /* the engine's thread */
         cb_gpu_empty_stage(g);
     }
     if (g->stage)

@@ -550,3 +550,18 @@ void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *code
         p->n = p->n > in + m ? p->n : in + m;
     }
 }
+
+void cb_gpu_mirror_changes(struct gpu *g, struct gpu_area *a, int first, int n, int fresh)
+{
+    const int index = first >> a->shift, in = first - (index << a->shift);
+    struct gpu_page *p = a->page[index];
+
+    if (!p && fresh && !in && !g->stream_kv)
+        p = place(g, a, index, GPU_MAY);
+    if (p && fresh && p->n >= in && p->n < in + n)
+        p->n = in + n;
+    if (p && p->n < in + n) {
+        p->n = p->n < in ? p->n : in;
+        not_full(g->mirror, a, index);
+    }
+}

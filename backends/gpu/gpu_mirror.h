@@ -92,6 +92,10 @@ int cb_gpu_mirror_has_all(struct gpu *g, struct gpu_area *a, int end); /* rows 0
  * among them get a place if there is one. */
 void cb_gpu_mirror_stored(struct gpu *g, struct gpu_area *a, const uint8_t *coded, int first, int n,
                           enum gpu_need need);
+/* Something of rows first..first+n-1, which lie in one page, is stored there. Where the page does
+ * not have all of them, it has none from here on. fresh: nobody has stored anything of them yet, so
+ * they get a place if there is one. */
+void cb_gpu_mirror_changes(struct gpu *g, struct gpu_area *a, int first, int n, int fresh);
 /* Pieces of memory that pages lie in: a list that ends with NULL */
 void *const *cb_gpu_mirror_pieces(const struct gpu *g);
 

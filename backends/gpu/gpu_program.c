@@ -13,7 +13,7 @@ enum { MOST_KERNEL = 16, EACH_ITEMS = 64 };
 const char *const cb_gpu_text_name[GPU_TEXT_COUNT] = {
     [GPU_MATMUL] = "matmul", [GPU_GEMM] = "gemm",     [GPU_VECTOR] = "vector",
     [GPU_SELECT] = "select", [GPU_SEARCH] = "search", [GPU_ATTENTION] = "attention",
-    [GPU_PAGES] = "pages",   [GPU_PEAK] = "peak",
+    [GPU_PAGES] = "pages",   [GPU_INDEX] = "index",   [GPU_PEAK] = "peak",
 };
 
 struct gpu_program {

@@ -13,6 +13,7 @@ gpu_parts = \
 gpu_kernels = \
 	backends/gpu/kernels/attention.cl \
 	backends/gpu/kernels/gemm.cl \
+	backends/gpu/kernels/index.cl \
 	backends/gpu/kernels/matmul.cl \
 	backends/gpu/kernels/pages.cl \
 	backends/gpu/kernels/peak.cl \
@@ -41,6 +42,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_heads.c \
 	backends/gpu/gpu_matmul.c \
 	backends/gpu/gpu_memory.c \
+	backends/gpu/gpu_index.c backends/gpu/gpu_index.h \
 	backends/gpu/gpu_left.h \
 	backends/gpu/gpu_lists.c backends/gpu/gpu_lists.h \
 	backends/gpu/gpu_lookup.c backends/gpu/gpu_lookup.h \

@@ -11,13 +11,10 @@
 #include "cl.h"
 
 static const char *const text_of[GPU_TEXT_COUNT] = {
-    [GPU_MATMUL] = cl_text_matmul,
-    [GPU_GEMM] = cl_text_gemm,
-    [GPU_VECTOR] = cl_text_vector,
-    [GPU_SELECT] = cl_text_select,
-    [GPU_SEARCH] = cl_text_search,
-    [GPU_PAGES] = cl_text_pages,
-    [GPU_ATTENTION] = cl_text_attention,
+    [GPU_MATMUL] = cl_text_matmul, [GPU_GEMM] = cl_text_gemm,
+    [GPU_VECTOR] = cl_text_vector, [GPU_SELECT] = cl_text_select,
+    [GPU_SEARCH] = cl_text_search, [GPU_PAGES] = cl_text_pages,
+    [GPU_INDEX] = cl_text_index,   [GPU_ATTENTION] = cl_text_attention,
     [GPU_PEAK] = cl_text_peak,
 };
 

@@ -57,6 +57,14 @@ FUNCTION int dot4(uint x, uint y, int sum)
     return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
+/* The same where both have signs */
+FUNCTION int dot4_signed(uint x, uint y, int sum)
+{
+    const int4 a = convert_int4(as_char4(x)), b = convert_int4(as_char4(y));
+
+    return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
+}
+
 /* ---- eight floats at once ---- */
 
 #define UNROLL _Pragma("unroll")

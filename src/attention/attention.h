@@ -43,6 +43,9 @@ enum reader_trait {
      * cb_store_sketch(), or for the next token. */
     READ_SHARES = 1 << 19,
     READ_FIRST = 1 << 20, /* a prompt in an empty timeline reads all rows as they are stored */
+    /* Its state begins with struct index_sets (index_keys.h), and it takes what a selector makes of
+     * a decoded token where the device has made it. */
+    READ_INDEX = 1 << 21,
 };
 
 struct reader;
@@ -118,11 +121,12 @@ struct attention {
 
 /* What a layer's trained selector makes of tokens that go through it, for a layer that scores:
  * queries [n][selector.n_head][selector.hd] and keys [n][selector.hd], rotated, and weights
- * [n][selector.n_head] of the heads, in the host's memory; `stride` floats from one token to the
- * next. q NULL: nothing */
+ * [n][selector.n_head] of the heads; `stride` floats from one token to the next, a row in the order
+ * queries, key, weights. q NULL: nothing */
 struct index_rows {
     const float *q, *k, *weight;
     int stride;
+    int far; /* 1: they are in the device's memory, 0: in the host's */
 };
 
 /* Tokens that go through one layer: queries [n][n_head][hd], keys and values [n][n_kv][hd],

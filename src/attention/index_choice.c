@@ -34,6 +34,7 @@ int cb_index_choice_open(struct index_choice *x, void *state, int n_head, int hd
     x->at = cb_state_alloc(state, cand, sizeof *x->at);
     x->place = cb_state_alloc(state, near, sizeof *x->place);
     x->taken = cb_state_alloc(state, cand, sizeof *x->taken);
+    x->query = cb_state_alloc(state, (size_t)n_head * (size_t)(hd + 1), sizeof *x->query);
     return cb_state_status(state);
 }
 
@@ -43,6 +44,7 @@ size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n)
     const size_t rows = (size_t)min_int(n_feed, INDEX_QUERIES);
 
     return rows * (size_t)n * sizeof *x->score +
+           (size_t)x->n_head * (size_t)(x->hd + 1) * sizeof *x->query +
            cb_index_scan_bytes(NULL, (int)rows, x->n_head, x->hd, n, x->k + off_by(x->k), NULL) +
            near * ((size_t)x->hd * sizeof *x->key + sizeof *x->place) +
            cand * (sizeof *x->near + 2 * sizeof *x->cand + 1);
@@ -162,6 +164,45 @@ void cb_index_choose(struct index_choice *x, const struct attention *a,
         else
             a->host->ops->topk(a->host, x->score + (size_t)i * x->stride, n_key[i], k, to);
     }
+}
+
+/* 1: the device has chosen. */
+static int device_chooses(const struct index_choice *x, const struct attention *a,
+                          const struct index_keys *keys, const struct index_rows *r, int n, int k,
+                          int later, int32_t *list)
+{
+    const struct index_topk t = { .s = { .n_tok = 1,
+                                         .n_head = x->n_head,
+                                         .hd = x->hd,
+                                         .n = n,
+                                         .keys = keys->at,
+                                         .q = r->q,
+                                         .weight = r->weight,
+                                         .stride = r->stride },
+                                  .k = k,
+                                  .n_near = k + min_int(off_by(k), n - k),
+                                  .idx = list,
+                                  .later = later };
+
+    return a->dev->ops->index_topk(a->dev, &t);
+}
+
+void cb_index_choose_one(struct index_choice *x, const struct attention *a,
+                         const struct index_keys *keys, const struct index_rows *r, int n, int k,
+                         int later, int32_t *list)
+{
+    const size_t heads = (size_t)x->n_head * (size_t)x->hd;
+    struct index_queries q = { r->q, r->weight, r->stride, 1 };
+
+    if (r->far && device_chooses(x, a, keys, r, n, k, later, list))
+        return;
+    if (r->far) {
+        cb_device_copy(a->dev, x->query, r->q, heads * sizeof *x->query);
+        cb_device_copy(a->dev, x->query + heads, r->weight, (size_t)x->n_head * sizeof *x->query);
+        q.q = x->query;
+        q.weight = x->query + heads;
+    }
+    cb_index_choose(x, a, keys, &q, &n, k, list, (size_t)k);
 }
 
 uint64_t cb_index_choice_reads(const struct index_keys *keys, int n, int k)

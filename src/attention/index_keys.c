@@ -53,14 +53,41 @@ int cb_index_keys_open(struct index_keys *x, void *state, const struct attention
     return reserve(x, state, a);
 }
 
+static size_t mirrored_rows(const struct index_keys *x, const struct attention *a)
+{
+    return bytes_of(x, a->bank->n_ctx / x->per + 1) / cb_strip_row_bytes(x->hd);
+}
+
+int cb_index_keys_mirror(struct index_keys *x, const struct attention *a)
+{
+    if (!x->strips || !a->dev->ops->index_topk)
+        return CB_OK;
+    x->mirror = a->dev;
+    return a->dev->ops->memory->watch(a->dev, x->at, cb_strip_row_bytes(x->hd),
+                                      mirrored_rows(x, a));
+}
+
+/* Keys at..at+n-1 are in strips that the host has changed. */
+static void wrote(const struct index_keys *x, int at, int n)
+{
+    const size_t first = bytes_of(x, at / STRIP_BLOCK * STRIP_BLOCK);
+
+    if (x->mirror)
+        x->mirror->ops->memory->wrote(x->mirror, x->at + first, bytes_of(x, at + n) - first);
+}
+
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at)
 {
-    if (x->strips)
+    if (x->strips && d == x->mirror) {
+        d->ops->strips_put(d, k, n, stride, x->hd, at, x->at);
+    } else if (x->strips) {
         cb_strips_put(k, n, stride, x->hd, at, x->at);
-    else
+        wrote(x, at, n);
+    } else {
         d->ops->kv_encode(d, x->type, k, n, stride, x->hd,
                           x->at + (size_t)at * cb_kv_row_bytes(x->type, x->hd));
+    }
 }
 
 void cb_index_keys_ahead(const struct index_keys *x, const struct attention *a, int n)
@@ -156,26 +183,38 @@ static int reads(const struct attention *a, int l, const void *x)
     return cb_reader_state(a, l) == x;
 }
 
-/* What the CPU does for a device with memory of its own */
-static const char *host_does(const struct attention *a, int by_blocks)
+void cb_index_sets_note(const struct attention *a, const struct index_sets *x, int by_blocks)
 {
-    const struct device_memory *m = a->dev->ops->memory;
+    const int attends = !cb_device_attends(a->dev, a->model->hp.hd);
+    int mirrors = 0;
+    char does[80];
 
-    return m && m->most_hd && a->model->hp.hd > m->most_hd
-               ? "scores the selectors' keys and attends there"
-           : by_blocks ? "scores the selectors' keys and attends there in prompts"
-                       : "scores the selectors' keys";
+    for (int l = 0; l < a->bank->n_layer; l++)
+        mirrors |= cb_index_set(x, l, 0)->mirror != NULL;
+    snprintf(does, sizeof does, "scores the selectors' keys%s%s", mirrors ? " of prompts" : "",
+             attends     ? " and attends there"
+             : by_blocks ? " and attends there in prompts"
+                         : "");
+    cb_index_note_host(a, reads, x, does);
 }
 
-int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks)
+int cb_index_sets_open(const struct attention *a, struct index_sets *x)
 {
     if (!a->host)
         return cb_fail(CB_EUNSUPPORTED, "policy %s: device %s does not score a selector's keys",
                        a->policy->m->name, a->dev->name);
-    cb_index_note_host(a, reads, x, host_does(a, by_blocks));
     x->key = cb_state_calloc(x, (size_t)a->bank->n_layer * INDEX_SORTS, sizeof *x->key);
     x->most = cb_state_calloc(x, (size_t)a->bank->n_layer, sizeof *x->most);
     return cb_state_status(x);
+}
+
+void cb_index_sets_close(struct attention *a, void *state)
+{
+    const struct index_sets *x = state;
+
+    for (int i = 0; x->key && i < a->bank->n_layer * INDEX_SORTS; i++)
+        if (x->key[i].mirror)
+            x->key[i].mirror->ops->memory->unwatch(x->key[i].mirror, x->key[i].at);
 }
 
 int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each)
@@ -225,7 +264,8 @@ int cb_index_stored(struct attention *a, const struct chunk *c)
 {
     const struct index_keys *x = cb_index_set(cb_reader_state(a, c->l), c->l, 0);
 
-    cb_index_keys_put(x, a->host, c->index.k, c->index.stride, c->n, c->pos0);
+    cb_index_keys_put(x, c->index.far ? a->dev : a->host, c->index.k, c->index.stride, c->n,
+                      c->pos0);
     if (!a->bank->decoding && c->pos0 + c->n == c->pos_end)
         collapse(x, a, c->pos_end);
     note(a, c->l, c->pos0 + c->n);

@@ -8,10 +8,11 @@
 #include "bank/store_areas.h"
 
 struct index_keys {
-    int strips;        /* 1: in strips (device/index_strips.h), 0: rows of `type` */
-    enum kv_type type; /* of rows */
-    int hd, per;       /* numbers of a key; tokens that it stands for */
-    uint8_t *at;       /* in the order of tokens; NULL: the layer has none */
+    int strips;            /* 1: in strips (device/index_strips.h), 0: rows of `type` */
+    enum kv_type type;     /* of rows */
+    int hd, per;           /* numbers of a key; tokens that it stands for */
+    uint8_t *at;           /* in the order of tokens; NULL: the layer has none */
+    struct device *mirror; /* the device that may hold copies of strips; NULL: none does */
 };
 
 /* What selectors want of their keys: scores that are summed over the index heads, or each head's */
@@ -24,7 +25,9 @@ int cb_index_keys_open(struct index_keys *x, void *state, const struct attention
 /* The same as rows of type t */
 int cb_index_rows_open(struct index_keys *x, void *state, const struct attention *a, enum kv_type t,
                        int hd, int per);
-/* Keys k[n][hd], `stride` floats apart, become keys at.. */
+/* A device that scores keys in strips may hold copies of these. */
+int cb_index_keys_mirror(struct index_keys *x, const struct attention *a);
+/* Keys k[n][hd], `stride` floats apart, become keys at.. by the ops of d */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,
                        int n, int at);
 /* The largest logit q . k of each piece of keys (struct score), for tokens i..i+m-1 of chunk c; the
@@ -58,9 +61,12 @@ typedef int index_layer(const struct attention *a, int l, const void *x);
 /* Where the CPU `does` something for another device, the policy's note says so, with the layers. */
 void cb_index_note_host(const struct attention *a, index_layer *belongs, const void *x,
                         const char *does);
-/* by_blocks: prompts attend by struct attn_blocks. Where the CPU scores for another device, the
- * policy's note says so. CB_EUNSUPPORTED: the device has no CPU that does; CB_ENOMEM */
-int cb_index_sets_open(const struct attention *a, struct index_sets *x, int by_blocks);
+/* CB_EUNSUPPORTED: the device has no CPU that scores keys; CB_ENOMEM */
+int cb_index_sets_open(const struct attention *a, struct index_sets *x);
+void cb_index_sets_close(struct attention *a, void *state); /* a hook */
+/* The policy's note says what the CPU does for another device. by_blocks: prompts attend by struct
+ * attn_blocks */
+void cb_index_sets_note(const struct attention *a, const struct index_sets *x, int by_blocks);
 /* Room in x->list for n lists of `each` tokens; what is there stays. CB_ENOMEM */
 int cb_index_sets_fit(struct index_sets *x, size_t n, size_t each);
 static inline struct index_keys *cb_index_set(const struct index_sets *x, int l, int sort)
@@ -80,8 +86,8 @@ int cb_index_area_strips(const struct attention *a, const struct area *of);
 int cb_index_check(const struct attention *a, int l);
 /* The hooks that are the same for all */
 #define INDEX_HOOKS                                                                                \
-    .clear = cb_index_clear, .cut = cb_index_cut, .room = cb_index_room,                           \
-    .held_bytes = cb_index_held_bytes, .areas = cb_index_areas, .area_of = cb_index_area_of,       \
-    .area_strips = cb_index_area_strips, .check = cb_index_check
+    .close = cb_index_sets_close, .clear = cb_index_clear, .cut = cb_index_cut,                    \
+    .room = cb_index_room, .held_bytes = cb_index_held_bytes, .areas = cb_index_areas,             \
+    .area_of = cb_index_area_of, .area_strips = cb_index_area_strips, .check = cb_index_check
 
 #endif

@@ -24,6 +24,12 @@ void cb_attention_fed(struct attention *a, int n)
             a->reading[i].r->fed(a, n);
 }
 
+int cb_attend_takes_index(const struct attention *a, int l)
+{
+    return a->bank->decoding && cb_reader_has(a, l, READ_INDEX) &&
+           cb_index_set(cb_reader_state(a, l), l, 0)->mirror;
+}
+
 const float *cb_attend_mix(const struct mix_call *c)
 {
     return c->a[0]->beside[c->l]->r->mix(c);

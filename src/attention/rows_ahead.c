@@ -21,11 +21,12 @@ void cb_attention_rows_ahead(const struct attention *a, int l)
 {
     const struct store *st = &a->bank->store[l];
     struct kv_run *run = cb_calloc((size_t)st->n_kv, sizeof *run);
+    const int reads = reads_all(a, l) && cb_device_attends(a->dev, st->hd);
     int n = 0;
 
     if (!run)
         return;
-    for (int h = 0; h < st->n_kv && reads_all(a, l) && !st->kivi && st->hole[h] < 0; h++)
+    for (int h = 0; h < st->n_kv && reads && !st->kivi && st->hole[h] < 0; h++)
         run[n++] = cb_store_run(st, h, 0, st->n[h]);
     a->dev->ops->memory->ahead(a->dev, run, n == st->n_kv ? n : 0);
     free(run);

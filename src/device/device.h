@@ -229,6 +229,15 @@ struct index_scan {
     void *work; /* cb_index_scan_bytes(), 64-byte aligned */
 };
 
+/* The k of a query's n keys that score highest by all their bits, of the n_near that index_scan
+ * scores highest; ties: the earlier key */
+struct index_topk {
+    struct index_scan s; /* of one query; n_key, k, out and work are not looked at */
+    int k, n_near;       /* k <= n_near <= n */
+    int32_t *idx;        /* [k] ascending */
+    int later;           /* 1: idx may be written until cb_device_wait() */
+};
+
 /* What no key of a page can exceed: for a query head, the sum over c of max(q[c] * min[c],
  * q[c] * max[c]) with the page's bounds (sketch.h). A score is the largest, or the mean, over `per`
  * query heads: all of a KV head's, or 1. */
@@ -446,6 +455,13 @@ struct ops {
     int (*page_topk)(struct device *d, const struct page_topk *t);
     /* NULL: the device has none */
     void (*index_scan)(struct device *d, const struct index_scan *s);
+    /* Keys x[n][hd], `stride` floats apart, become keys at.. of strips (index_strips.h) in the
+     * host's memory, as kv_encode stores rows. Both are NULL where the device has no such strips of
+     * its own, which it mirrors in rows of cb_strip_row_bytes(). */
+    void (*strips_put)(struct device *d, const float *x, int n, int stride, int hd, int at,
+                       void *strips);
+    /* 0: the device leaves it to the CPU */
+    int (*index_topk)(struct device *d, const struct index_topk *t);
     /* These two are NULL where they are not supported. */
     void (*block_mass)(struct device *d, const struct block_mass *s);
     void (*line_sums)(struct device *d, const struct line_sums *s);
@@ -511,6 +527,8 @@ int cb_device_wait(struct device *d);
 /* The device whose ops compute in the host's memory, of what they have computed: d itself, or the
  * CPU beside it; NULL: there is none */
 struct device *cb_device_host(struct device *d);
+/* 1: attention with heads of hd numbers reads rows in the device's own memory */
+int cb_device_attends(const struct device *d, int hd);
 /* All 0 where the device's memory is the host's */
 struct device_traffic cb_device_traffic(const struct device *d);
 

@@ -44,6 +44,12 @@ static inline size_t cb_strip_bytes(int hd)
     return cb_strip_scan_bytes(hd) + STRIP_BLOCK * (size_t)cb_strip_pad(hd) / 2;
 }
 
+/* Bytes of a block's keys, each of which has parts in all of it */
+static inline size_t cb_strip_row_bytes(int hd)
+{
+    return cb_strip_bytes(hd) / STRIP_BLOCK;
+}
+
 /* Bytes of n keys, in whole blocks */
 static inline size_t cb_strips_bytes(int hd, int n)
 {

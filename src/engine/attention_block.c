@@ -14,6 +14,15 @@
 #include "product.h"
 #include "selector_rows.h"
 
+/* 1: no session's layer l wants what its selector makes of the rows in the host's memory */
+static int index_stays(const struct rows *r, int l)
+{
+    for (int i = 0; i < r->n; i++)
+        if (!cb_attend_takes_index(&r->s[i]->attention, l))
+            return 0;
+    return 1;
+}
+
 /* Row i of qkv and out as chunk c of session s */
 static struct attention_call call_of(const struct rows *r, int l, int i, const float *qkv,
                                      float *out)
@@ -42,7 +51,7 @@ static struct attention_call call_of(const struct rows *r, int l, int i, const f
         call.c.pos = r->pos;
     }
     if (cb_selector_scores(s, l))
-        call.c.index = cb_selector_rows_at(r->s[0], i);
+        call.c.index = cb_selector_rows_at(r->s[0], i, index_stays(r, l));
     if (y->compressed && y->compressed->ratio) {
         call.c.made_stride = cb_entry_columns(y->compressed).n;
         call.c.made = cb_compressed_made(r->s[0]) + (size_t)i * (size_t)call.c.made_stride;
@@ -204,9 +213,10 @@ static enum index_part index_part(const struct rows *r, int l)
 }
 
 /* Queries and keys of the index heads, ready to be scored; the key lies after the last head. */
-static void rotate_index(const struct rows *r, const struct layer *y, enum index_part part)
+static void rotate_index(const struct rows *r, int l, enum index_part part)
 {
     struct cb_session *s = r->s[0];
+    const struct layer *y = &s->model->layer[l];
     const struct selector_params *p = &s->model->hp.selector;
     const int first = part == INDEX_ALL ? 0 : p->n_head;
     const int keys = y->selector->selects != SELECTS_MEANS; /* which are rotated as blocks */
@@ -216,7 +226,8 @@ static void rotate_index(const struct rows *r, const struct layer *y, enum index
                           r->n_tok, p->n_head + keys - first, p->hd,
                           (int)cb_selector_row(&s->model->hp), s->rope[y->rope].n_rot,
                           r->cs[y->rope]);
-    cb_selector_rows_home(s, r->n_tok);
+    if (!index_stays(r, l))
+        cb_selector_rows_home(s, r->n_tok);
 }
 
 /* Are keys and values all that somebody reads of these rows? */
@@ -239,7 +250,7 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     const enum index_part index = index_part(r, l);
     const int expanded = y->latent ? cb_expanded_begin(r, l) : 0;
     const int rows_only = stores_only(r, l), from = first || rows_only; /* of the products */
-    float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv; /* columns of one row */
+    float *q = w->qkv, *k = w->qkv + nq, *v = w->qkv + nq + nkv;        /* columns of one row */
     const struct mm mm[] = { { &y->q, y->q_bias, q, stride, 0, bits },
                              { &y->k, y->k_bias, k, stride, 0, bits },
                              { &y->v, y->v_bias, v, stride, 0, bits } };
@@ -261,7 +272,7 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     if (!rows_only)
         rotate_queries(r, y, q, expanded ? cb_expanded_hd(hp) : y->hd, stride);
     if (index)
-        rotate_index(r, y, index);
+        rotate_index(r, l, index);
     if (!y->kv_back) {
         if (!hp->one_row && !y->v.raw) /* values are keys before their norm and rotation */
             cb_device_copy_rows(s->dev, v, (size_t)stride * sizeof *v, k,

@@ -52,12 +52,12 @@ void cb_selector_rows_home(struct cb_session *s, int n)
         cb_device_copy(s->dev, s->w.index_host, s->w.index, (size_t)n * row * sizeof *s->w.index);
 }
 
-struct index_rows cb_selector_rows_at(const struct cb_session *s, int i)
+struct index_rows cb_selector_rows_at(const struct cb_session *s, int i, int far)
 {
     const struct selector_params *p = &s->model->hp.selector;
     const size_t row = cb_selector_row(&s->model->hp);
-    const float *first = s->w.index_host ? s->w.index_host : s->w.index;
+    const float *first = s->w.index_host && !far ? s->w.index_host : s->w.index;
     const float *q = first + (size_t)i * row, *k = q + p->n_head * p->hd;
 
-    return (struct index_rows){ q, k, k + p->hd, (int)row };
+    return (struct index_rows){ q, k, k + p->hd, (int)row, far };
 }

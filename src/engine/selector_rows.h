@@ -14,9 +14,9 @@ enum index_part { INDEX_NOTHING, INDEX_KEYS, INDEX_ALL };
  * projection in w.latent. */
 void cb_selector_rows(struct cb_session *s, const struct layer *y, const float *in, int n, int bits,
                       enum index_part part);
-/* w.index[n], rotated, goes to where it is scored. */
+/* w.index[n], rotated, goes to the host's memory. */
 void cb_selector_rows_home(struct cb_session *s, int n);
-/* The rows of w.index from row i on, as they are scored */
-struct index_rows cb_selector_rows_at(const struct cb_session *s, int i);
+/* The rows of w.index from row i on; far: as they are in the device's memory */
+struct index_rows cb_selector_rows_at(const struct cb_session *s, int i, int far);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ints.h"
 #include "engine/session.h"
 #include "kit/folder.h"
 #include "kit/inside.h"
@@ -23,8 +24,8 @@ static const struct model {
     int block; /* of MiniMax M3, of which a query reads two; 0: the recipe's */
     const char *note;
 } models[] = {
-    { "family-deepseek32.json", 0, "scores the selectors' keys, in layers 0-1" },
-    { "family-glm-dsa.json", 0, "scores the selectors' keys, in layers 0-3" },
+    { "family-deepseek32.json", 0, "scores the selectors' keys of prompts, in layers 0-1" },
+    { "family-glm-dsa.json", 0, "scores the selectors' keys of prompts, in layers 0-3" },
     { "family-minimax-m3.json", 0, "scores the selectors' keys, in layers 1-2" },
     { "family-minimax-m3.json", 128, "scores the selectors' keys and attends there in prompts" },
     { "family-qwen4exp.json", 0, "scores the selectors' keys, in layers 1, 3" },
@@ -278,6 +279,81 @@ START_TEST(large_heads)
 }
 END_TEST
 
+/* Nothing of them is mirrored, and the host has what the CPU stores. */
+START_TEST(rows_of_large_heads)
+{
+    struct device *d = cb_isa_open_or_skip(ISA_FROM, 2), *plain;
+    const size_t row = cb_kv_row_bytes(KV_F16, HD), bytes = ROWS * row;
+    float *x = numbers(ROWS * HD), *on;
+    uint8_t *rows = calloc(1, bytes), *want = calloc(1, bytes);
+
+    if (!d)
+        return;
+    ck_assert_int_eq(cb_device_open("ref", 1, &plain), 0);
+    plain->ops->kv_encode(plain, KV_F16, x, ROWS, HD, HD, want);
+    on = cb_device_alloc(d, ROWS * HD, sizeof *on);
+    cb_device_copy(d, on, x, ROWS * HD * sizeof *on);
+    ck_assert_ok(d->ops->memory->watch(d, rows, row, ROWS));
+    for (int i = 0; i < ROWS; i += 1 + i % 7)
+        d->ops->kv_encode(d, KV_F16, on + (size_t)i * HD, min_int(1 + i % 7, ROWS - i), HD, HD,
+                          rows + (size_t)i * row);
+    ck_assert_ok(cb_device_wait(d));
+    ck_assert_mem_eq(rows, want, bytes);
+    ck_assert_uint_eq(cb_device_traffic(d).kv_bytes, 0);
+    d->ops->memory->unwatch(d, rows);
+    cb_device_free(d, on);
+    cb_device_close(d);
+    cb_device_close(plain);
+    free(x), free(rows), free(want);
+}
+END_TEST
+
+/* ---- waits ---- */
+
+static int waits(struct device *d)
+{
+    uint64_t n;
+
+    ck_assert(!cb_device_lock(d));
+    n = cb_device_traffic(d).waits;
+    cb_device_unlock(d);
+    return (int)n;
+}
+
+/* How often the host waits for a decoded token, with keys in strips or as rows of f32 */
+static int waits_of(cb_model *m, const char *type)
+{
+    cb_session *s = session(m, type, 0);
+    int before;
+
+    cb_recipe_prompt(&recipe, s, 0, n_prompt);
+    cb_recipe_steps(&recipe, s, n_prompt, 3);
+    before = waits(s->dev);
+    cb_recipe_steps(&recipe, s, n_prompt + 3, 1);
+    before = waits(s->dev) - before;
+    cb_session_close(s);
+    return before;
+}
+
+/* A token of DSA waits neither for what is scored nor, where all rows are mirrored and kernels may
+ * read the host's memory, for the list. */
+START_TEST(tokens_do_not_wait_for_scores)
+{
+    const int layers = 2;
+    cb_model *m;
+    int on_host, there;
+
+    make_model(&models[0]);
+    m = open_on(NAME, 0);
+    on_host = waits_of(m, "f32");
+    there = waits_of(m, "f16");
+    ck_assert_msg(there + (cb_isa_pretends() ? layers : 0) <= on_host,
+                  "%d waits, and %d where the CPU scores", there, on_host);
+    cb_model_close(m);
+    forget_model();
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("selectors on a device");
@@ -289,6 +365,8 @@ int main(void)
     tcase_add_loop_test(t, beside_cpu, 0, N_MODEL);
     tcase_add_loop_test(t, copies_and_plans, 0, N_MODEL);
     tcase_add_test(t, large_heads);
+    tcase_add_test(t, rows_of_large_heads);
+    tcase_add_test(t, tokens_do_not_wait_for_scores);
     suite_add_tcase(s, t);
     return cb_suite_run(s);
 }

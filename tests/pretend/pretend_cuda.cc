@@ -61,6 +61,10 @@ namespace pages
 {
 #include "gpu/kernels/pages.cl"
 }
+namespace index_
+{
+#include "gpu/kernels/index.cl"
+}
 namespace peak
 {
 #include "gpu/kernels/peak.cl"
@@ -193,6 +197,14 @@ const std::vector<kernel> kernels = {
     ONE("search", search, sketch_pick),
     ONE("pages", pages, score_pages),
     ONE("pages", pages, pick_pages),
+    ONE("index", index_, index_put),
+    ONE("index", index_, index_query),
+    ONE("index", index_, index_scan),
+    ONE("index", index_, index_count),
+    ONE("index", index_, index_part),
+    ONE("index", index_, index_list),
+    ONE("index", index_, index_near),
+    ONE("index", index_, index_best),
     ONE("peak", peak, read_all),
     ONE("peak", peak, multiply_add),
     ATTENTION(64),

@@ -51,3 +51,46 @@ FUNCTION int group_before(int x, IN_LOCAL int *of, int items, int *all)
     *all = of[items - 1];
     return sum - x;
 }
+
+/* ---- the largest of many numbers ---- */
+
+/* A number as an integer of the same order; both zeros are one. */
+FUNCTION uint in_order(float x)
+{
+    const uint u = AS_UINT(x + 0.0f);
+
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* The k-th largest of x[n], in order, found eight bits at a time by a group of 256 items; *equal:
+ * how many of the k are equal to it. count[256], before[256], end[2] */
+FUNCTION uint group_kth(GLOBAL const float *x, int n, int k, IN_LOCAL uint *count,
+                        IN_LOCAL int *before, IN_LOCAL int *end, int *equal)
+{
+    const int item = ITEM();
+    uint least = 0;
+    int all;
+
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int own, above;
+        count[item] = 0;
+        BARRIER();
+        for (int i = item; i < n; i += 256) {
+            const uint at = in_order(x[i]);
+            if (shift == 24 || (at ^ least) >> (shift + 8) == 0)
+                ADD_TO(&count[at >> shift & 255], 1u);
+        }
+        BARRIER();
+        own = (int)count[255 - item];
+        above = group_before(own, before, 256, &all);
+        if (above < k && above + own >= k) {
+            end[0] = 255 - item;
+            end[1] = k - above;
+        }
+        BARRIER();
+        least |= (uint)end[0] << shift;
+        k = end[1];
+    }
+    *equal = k;
+    return least;
+}

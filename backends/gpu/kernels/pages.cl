@@ -25,14 +25,6 @@ FUNCTION bytes_t bounds_at(GLOBAL const struct pages *s, GLOBAL const ulong *blo
            (long)(row & ((1 << s->shift) - 1)) * s->bytes;
 }
 
-/* A number as an integer of the same order; both zeros are one. */
-FUNCTION uint in_order(float x)
-{
-    const uint u = AS_UINT(x + 0.0f);
-
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
-}
-
 /* Pages of list GROUP(1), from GROUP(0) * SCORE_ITEMS / LANES on -> score[n_list][n_page]. Items
  * whose page is beyond the last take that one, so that all of them do the same. */
 KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
@@ -76,8 +68,7 @@ KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
 }
 
 /* List GROUP(0): the slots of its k best pages, the earlier one of equals, and those before and
- * after all pages, ascending -> found[n_list], after their number. The k-th score is found eight
- * bits at a time; then an item has adjacent pages. */
+ * after all pages, ascending -> found[n_list], after their number. An item has adjacent pages. */
 KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, GLOBAL int *found)
 {
     LOCAL int before_[PICK_ITEMS], end_[2];
@@ -87,29 +78,9 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
     GLOBAL const float *x = score + (long)GROUP(0) * n;
     const int n_found = s->k * s->page, n_all = s->before + n_found + s->after;
     GLOBAL int *out = found + (long)GROUP(0) * (n_all + 1) + 1 + s->before;
-    uint least = 0;
-    int left = s->k, above = 0, equal = 0, all;
+    int left, above = 0, equal = 0, all;
+    const uint least = group_kth(x, n, s->k, count_, before_, end_, &left);
 
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        int own, before;
-        count_[item] = 0;
-        BARRIER();
-        for (int p = item; p < n; p += PICK_ITEMS) {
-            const uint at = in_order(x[p]);
-            if (shift == 24 || (at ^ least) >> (shift + 8) == 0)
-                ADD_TO(&count_[at >> shift & 255], 1u);
-        }
-        BARRIER();
-        own = (int)count_[255 - item];
-        before = group_before(own, before_, PICK_ITEMS, &all);
-        if (before < left && before + own >= left) {
-            end_[0] = 255 - item;
-            end_[1] = left - before;
-        }
-        BARRIER();
-        least |= (uint)end_[0] << shift;
-        left = end_[1];
-    }
     for (int p = from; p < to; p++) {
         above += in_order(x[p]) > least;
         equal += in_order(x[p]) == least;

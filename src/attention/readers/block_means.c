@@ -60,7 +60,8 @@ static int open(struct attention *a, void *state)
     struct block_means *x = state;
     int n;
 
-    TRY(cb_index_sets_open(a, &x->keys, 0));
+    TRY(cb_index_sets_open(a, &x->keys));
+    cb_index_sets_note(a, &x->keys, 0);
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x)
             TRY(open_layer(a, x, l));

@@ -72,7 +72,8 @@ static int open(struct attention *a, void *state)
     const size_t n_head = (size_t)p->n_head;
     struct selected_blocks *x = state;
 
-    TRY(cb_index_sets_open(a, &x->keys, by_blocks(a)));
+    TRY(cb_index_sets_open(a, &x->keys));
+    cb_index_sets_note(a, &x->keys, by_blocks(a));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x) {
             x->keys.most[l] = most_read(a);

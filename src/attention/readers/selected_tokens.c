@@ -36,15 +36,18 @@ static int open(struct attention *a, void *state)
     const struct selector_params *p = &a->model->hp.selector;
     struct selected_tokens *x = state;
 
-    TRY(cb_index_sets_open(a, &x->keys, 0));
+    TRY(cb_index_sets_open(a, &x->keys));
     for (int l = 0; l < a->bank->n_layer; l++) {
         if (cb_reader_state(a, l) != x)
             continue;
         x->keys.most[l] = p->top_k;
         x->reused |= !scores(a, l);
-        if (scores(a, l))
-            TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_SUMS, p->hd, 1));
+        if (!scores(a, l))
+            continue;
+        TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_SUMS, p->hd, 1));
+        TRY(cb_index_keys_mirror(cb_index_set(&x->keys, l, 0), a));
     }
+    cb_index_sets_note(a, &x->keys, 0);
     return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx, p->top_k);
 }
 
@@ -68,6 +71,17 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 static int stored(struct attention *a, const struct chunk *c)
 {
     return scores(a, c->l) ? cb_index_stored(a, c) : CB_OK;
+}
+
+/* The list of a decoded token. Where layers read what others chose, a token of a draft takes the
+ * place of the one before it on the device. */
+static void choose_one(struct attention *a, const struct chunk *c, int32_t *list)
+{
+    struct selected_tokens *x = cb_reader_state(a, c->l);
+    const int later = !a->cold_pages && !(x->reused && a->max_draft > 1);
+
+    cb_index_choose_one(&x->choice, a, cb_index_set(&x->keys, c->l, 0), &c->index, c->pos0 + 1,
+                        a->model->hp.selector.top_k, later, list);
 }
 
 /* The lists of chunk c's tokens, from `list` on */
@@ -107,7 +121,9 @@ static int parts(struct attention *a, const struct chunk *c)
         return 0;
     TRY(cb_index_sets_fit(&x->keys, (size_t)(first + c->n), (size_t)k));
     list = x->keys.list + (size_t)first * (size_t)k;
-    if (scores(a, c->l))
+    if (scores(a, c->l) && a->bank->decoding)
+        choose_one(a, c, list);
+    else if (scores(a, c->l))
         choose(a, c, list);
     for (int i = 0; i < c->n; i++) {
         const struct part p = cb_parts_one(a, c, i);
@@ -133,7 +149,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 const struct reader cb_reader_selected_tokens = {
     .name = "tokens that the layer's own selector names",
-    .traits = READ_EXTENDS | READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED | READ_INDEX,
     .claims = claims,
     .state = sizeof(struct selected_tokens),
     .open = open,
