@@ -14,9 +14,18 @@
 
 /* ---- open ---- */
 
+/* n floats of a device's own memory that displace nothing; NULL: there are none */
+static float *spare(struct device *d, size_t n)
+{
+    const uint64_t left = d->ops->memory ? cb_device_spare(d) : 0;
+
+    return left / sizeof(float) > n ? cb_device_alloc(d, n, sizeof(float)) : NULL;
+}
+
 int cb_parts_open(struct attention *a)
 {
     const size_t n = (size_t)a->chunk * (size_t)a->model->hp.n_head;
+    const size_t row = (size_t)a->chunk * cb_attention_row(a);
     struct parts *x = a->parts = cb_state_new(sizeof *x);
 
     if (!x)
@@ -27,8 +36,11 @@ int cb_parts_open(struct attention *a)
                    : a->bank->n_kv;
     for (int l = 0; l < a->bank->n_layer; l++)
         x->n_run = max_int(x->n_run, a->model->layer[l].n_kv);
+    x->far_lse = spare(a->dev, n);
     if (a->prompt.joins || a->traits & READ_JOINS) {
-        x->out2 = cb_state_alloc(x, (size_t)a->chunk * cb_attention_row(a), sizeof *x->out2);
+        x->far_out2 = spare(a->dev, row);
+        x->far_lse2 = spare(a->dev, n);
+        x->out2 = cb_state_alloc(x, row, sizeof *x->out2);
         x->lse2 = cb_state_alloc(x, n, sizeof *x->lse2);
         x->skips = cb_state_calloc(x, (size_t)a->model->hp.n_head, sizeof *x->skips);
     }
@@ -41,6 +53,9 @@ void cb_parts_close(struct attention *a)
         return;
     free(a->parts->part);
     free(a->parts->run);
+    cb_device_free(a->dev, a->parts->far_lse);
+    cb_device_free(a->dev, a->parts->far_out2);
+    cb_device_free(a->dev, a->parts->far_lse2);
     cb_state_free(a->parts);
 }
 

@@ -40,6 +40,9 @@ struct parts {
      * [n_head] 1 = the head skips the part. NULL: no part joins */
     float *out2, *lse2;
     int *skips;
+    /* lse, out2 and lse2 in a device's own memory, for calls of which the host looks at none; NULL:
+     * there is none to spare */
+    float *far_lse, *far_out2, *far_lse2;
 };
 
 int cb_parts_open(struct attention *a);

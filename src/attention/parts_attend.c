@@ -206,6 +206,7 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
     const struct part *p = cb_parts_at(a, i);
     struct parts *x = a->parts;
     struct attn at = call_of(a, l, i, out, lse);
+    const int far = lse == x->far_lse;
     const int n_head = at.n_head, skips = p->skip <= 1, gated = skips && a->bank->decoding;
     const float weight = logf((float)max_int(1, p->stands_for));
 
@@ -215,8 +216,8 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
         memset(x->skips, 0, (size_t)n_head * sizeof *x->skips);
         gate(a, p, cb_parts_runs(a, i), lse);
     }
-    at.out = x->out2;
-    at.lse = x->lse2;
+    at.out = far ? x->far_out2 : x->out2;
+    at.lse = far ? x->far_lse2 : x->lse2;
     a->dev->ops->attention(a->dev, &at, 1);
     for (int h = 0; gated && h < n_head; h++)
         if (x->skips[h])
@@ -225,7 +226,7 @@ static void attend_join(struct attention *a, int l, int i, float *out, float *ls
         x->lse2[t] += weight;
     if (skips && !gated)
         leave_out(a, p, lse);
-    a->dev->ops->join(a->dev, out, lse, x->out2, x->lse2, p->n * n_head, at.hd);
+    a->dev->ops->join(a->dev, out, lse, at.out, at.lse, p->n * n_head, at.hd);
 }
 
 /* Attends to the parts from i on that join nothing, as many as go into one call; returns how many.
@@ -265,13 +266,26 @@ static int is_single(const struct attention *a)
     return a->parts->n == 1 && !a->parts->part[0].joins;
 }
 
-/* Where the log-sum-exp of a call goes; NULL: nobody wants it */
-static float *lse_of(const struct attention *a, int l, int wanted)
+/* Does the host look at what a part that joins has read? */
+static int is_looked_at(const struct part *p)
 {
-    wanted |= a->model->layer[l].sinks != NULL || cb_context_split_joins(a, l);
-    for (int i = 0; i < a->parts->n; i++)
-        wanted |= a->parts->part[i].joins;
-    return wanted ? a->parts->lse : NULL;
+    return p->skip <= 1 || p->stands_for > 1;
+}
+
+/* Where the log-sum-exp of a call goes; NULL: nobody wants it. host: the caller looks at it */
+static float *lse_of(const struct attention *a, int l, int host)
+{
+    const struct parts *x = a->parts;
+    int joins = 0;
+
+    host |= cb_context_split_joins(a, l);
+    for (int i = 0; i < x->n; i++) {
+        joins |= x->part[i].joins;
+        host |= x->part[i].joins && (is_looked_at(&x->part[i]) || !x->far_out2 || !x->far_lse2);
+    }
+    if (!host && !joins && !a->model->layer[l].sinks)
+        return NULL;
+    return host || !x->far_lse ? x->lse : x->far_lse;
 }
 
 /* Adds a call to at[n], after others of its family. */
