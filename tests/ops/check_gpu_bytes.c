@@ -116,12 +116,11 @@ static const struct {
     uint64_t working_set; /* 0: all */
     int stream_kv;
     enum sent sent;
-    int dense_fit;
 } sets[] = {
-    { 2 << 20, 0, FRESH, 0 }, /* no room for a mirror */
-    { 11 << 18, 0, FRESH, 1 }, /* for three layers */
-    { 0, 0, NONE, 1 },
-    { 0, 1, ALL, 1 },
+    { 2 << 20, 0, FRESH }, /* weights give way to the rows of a layer */
+    { 11 << 18, 0, FRESH }, /* and to those of three */
+    { 0, 0, NONE },
+    { 0, 1, ALL },
 };
 
 /* Layers that are read whole have the mirror before those whose slots are chosen for each token.
@@ -134,7 +133,7 @@ START_TEST(bytes_of_chosen_slots)
                                        .stream_kv = sets[_i].stream_kv };
     struct cb_model *m = cb_answer_model("llama", LAYERS, &p);
     struct cb_memory mem;
-    uint64_t n_kv = heads(m) / LAYERS, sparse = n_kv * (LAYERS - DENSE), sent, here, host;
+    uint64_t n_kv = heads(m) / LAYERS, sparse = n_kv * (LAYERS - DENSE), sent, here;
 
     chosen[0].layer = 1;
     free(answer(m, "omnikv:filter=1,wait=1,budget=128", "f16", &mem));
@@ -149,12 +148,11 @@ START_TEST(bytes_of_chosen_slots)
                                                     : sets[_i].sent == ALL ? 2 * sparse
                                                                            : 0);
     sent += sets[_i].stream_kv ? n_kv * DENSE * HELD : 0;
-    here = sparse * (CHOSEN + ANSWER) + (sets[_i].dense_fit ? n_kv * DENSE * HELD : 0);
-    host = sets[_i].dense_fit ? 0 : n_kv * DENSE * HELD;
+    here = sparse * (CHOSEN + ANSWER) + n_kv * DENSE * HELD;
     ck_assert_uint_eq(mem.device_kv_in_bytes_per_token, sent * KV);
     ck_assert_uint_eq(mem.device_kv_out_bytes_per_token, heads(m) * KV);
     ck_assert_uint_eq(mem.device_rows_per_token, here);
-    ck_assert_uint_eq(mem.host_rows_per_token, host);
+    ck_assert_uint_eq(mem.host_rows_per_token, 0);
     ck_assert_uint_le(mem.device_peak_bytes, mem.device_limit_bytes);
     ck_assert((mem.device_gather_s_per_token > 0) == (sets[_i].sent != NONE));
     cb_model_close(m);
