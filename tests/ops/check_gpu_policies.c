@@ -67,8 +67,11 @@ static double other_tokens(const cb_session *a, const cb_session *b)
  * lead to others: to this share of them at most. */
 static const double most_other = 0.02;
 
-static int chooses(const cb_session *s)
+/* quest chooses pages anew for each token, and counts none */
+static int chooses(const cb_session *s, const char *policy)
 {
+    if (!strncmp(policy, "quest", 5))
+        return 1;
     for (int l = 0; l < LAYERS; l++)
         if (cb_attention_counts(&s->attention, l, NULL))
             return 1;
@@ -92,7 +95,7 @@ static double allowed(const cb_session *s, const char *policy, const char *type,
 {
     if (!strcmp(type, "f32") || goes_by_place(policy))
         return 2 * tolerance(type);
-    return other > 0 || chooses(s) ? 0.3 : 10 * tolerance(type);
+    return other > 0 || chooses(s, policy) ? 0.3 : 10 * tolerance(type);
 }
 
 static void same_answer(struct cb_model *ref, struct cb_model *m, const char *policy,
