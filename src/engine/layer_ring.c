@@ -15,6 +15,11 @@ int cb_ring_embeds(const struct cb_session *s)
     return !cb_ring_is(s) || !cb_ranks_me(s->in_step->team);
 }
 
+int cb_ring_ends(const struct cb_session *s)
+{
+    return !cb_ring_is(s) || cb_ranks_me(s->in_step->team) == cb_ranks_n(s->in_step->team) - 1;
+}
+
 int cb_ring_take(const struct cb_session *s, float *x, int n)
 {
     struct ranks *team;

@@ -8,6 +8,8 @@
 
 int cb_ring_is(const struct cb_session *s);
 int cb_ring_embeds(const struct cb_session *s); /* 0: rows come from another rank */
+/* 1: the rank's last layer is the model's */
+int cb_ring_ends(const struct cb_session *s);
 /* Before the rank's first layer: x[n] of the rank before it */
 int cb_ring_take(const struct cb_session *s, float *x, int n);
 /* After its last one: x[n] to the next rank. The first rank gets the last m rows of the last rank,
