@@ -2,6 +2,8 @@
 /* gpu_blocks.c - the blocks that a search reads, in the mirror. */
 #include "gpu_blocks.h"
 
+#include <string.h>
+
 int cb_gpu_blocks_of(const struct gpu *g, struct gpu_blocks *b)
 {
     for (int h = 0; h < b->n_kv; h++) {
@@ -36,6 +38,27 @@ int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *pag
     return !g->status;
 }
 
+void *cb_gpu_blocks_describe(struct gpu *g, const struct gpu_blocks *b, const void *known,
+                             size_t bytes)
+{
+    const size_t all = cb_gpu_blocks_table(b, bytes);
+    void *host, *on = cb_gpu_room_beside(g, all, &host);
+
+    if (!on)
+        return NULL;
+    memcpy(host, known, bytes);
+    if (!cb_gpu_blocks_bring(g, b, (uint64_t *)(void *)((char *)host + bytes)))
+        return NULL;
+    cb_gpu_send(g, on, host, all);
+    return on;
+}
+
+void *cb_gpu_search_room(struct gpu *g, size_t *bytes, size_t n, size_t size)
+{
+    *bytes += cb_gpu_aligned(n * size);
+    return g ? cb_gpu_scratch(g, n * size) : NULL;
+}
+
 float *cb_gpu_query_home(struct gpu *g, const float *q, int n)
 {
     return g->status ? NULL : cb_gpu_to_host(g, q, (size_t)n * sizeof *q);
@@ -61,4 +84,12 @@ void cb_gpu_found_begin(struct gpu *g)
     if (g->found.to && !g->found.used && !g->found.sent)
         cb_gpu_found_home(g);
     g->found.to = NULL;
+}
+
+void cb_gpu_found_end(struct gpu *g, struct gpu_found found, int later)
+{
+    g->found = found;
+    cb_gpu_done(g);
+    if (!later)
+        cb_gpu_found_home(g);
 }

@@ -20,6 +20,19 @@ int cb_gpu_blocks_of(const struct gpu *g, struct gpu_blocks *b);
  * room for all of them. */
 int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *page);
 
+/* What the kernels of a search are to know, known[bytes], and after it the addresses of the
+ * mirror's pages, which get what they lack -> where both are on the device. NULL: there is no room
+ * for all blocks, or something has failed */
+void *cb_gpu_blocks_describe(struct gpu *g, const struct gpu_blocks *b, const void *known,
+                             size_t bytes);
+static inline size_t cb_gpu_blocks_table(const struct gpu_blocks *b, size_t bytes)
+{
+    return bytes + (size_t)(b->n_kv * b->n_page) * sizeof(uint64_t);
+}
+/* n times `size` bytes on the device until the op ends, of which there is enough; *bytes grows by
+ * them. Where g is NULL they are only counted. */
+void *cb_gpu_search_room(struct gpu *g, size_t *bytes, size_t n, size_t size);
+
 /* The query in the host's memory, which the caller frees where it is another; NULL: something has
  * failed */
 float *cb_gpu_query_home(struct gpu *g, const float *q, int n);
@@ -30,5 +43,7 @@ struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int
 
 /* A search begins: lists of another session's come home, those of the last one are done with. */
 void cb_gpu_found_begin(struct gpu *g);
+/* It ends with these lists. later: they may stay on the device */
+void cb_gpu_found_end(struct gpu *g, struct gpu_found found, int later);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_heads.c - scores of a token's candidates by the largest logit of any head, and the candidates
- * that score best. Logits that attention has left on the device need not come home, nor does the
- * list before the ops behind have read it. */
+ * that score best. The host waits neither for the logits that attention has left on the device nor
+ * for the list, which the next layers' ops read there. */
 #include "gpu.h"
 #include "gpu_blocks.h"
 #include "gpu_pages.h"
@@ -88,16 +88,16 @@ static int choose(struct gpu *g, struct gpu_program *p, const struct head_topk *
     best_of_heads(g, x, g->logits.stride, t->n_head, t->n, t->normed, score);
     cb_gpu_pick_pages(g, p, on, score, 1, found);
     cb_gpu_fetch_rows(g, t->idx, found + 1, (size_t)t->k * sizeof *found);
-    g->found = (struct gpu_found){ .to = t->idx,
-                                   .on = found,
-                                   .n_list = 1,
-                                   .n = n,
-                                   .stride = 1,
-                                   .end = t->lo + t->n + t->after,
-                                   .sent = 1 };
     g->lists_sent = g->emptied + 1;
     g->logits.to = NULL;
-    cb_gpu_done(g);
+    const struct gpu_found list = { .to = t->idx,
+                                    .on = found,
+                                    .n_list = 1,
+                                    .n = n,
+                                    .stride = 1,
+                                    .end = t->lo + t->n + t->after,
+                                    .sent = 1 };
+    cb_gpu_found_end(g, list, 1);
     return 1;
 }
 

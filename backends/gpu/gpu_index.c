@@ -51,7 +51,7 @@ static void parts_of(int hd, struct part part[PARTS])
         part[i] = (struct part){ before, bytes[i] };
 }
 
-/* Copies what is stored at byte `at` of an area to its pages that are on the device. */
+/* Copies bytes that go to the area at byte `at` to those of its pages that are on the device. */
 static void mirror(struct gpu *g, const struct gpu_area *a, size_t at, const uint8_t *from,
                    size_t bytes)
 {
@@ -141,21 +141,6 @@ struct choice {
     void *found;
 };
 
-static size_t table_bytes(const struct choice *x)
-{
-    return sizeof(struct gpu_strips) + (size_t)x->b.n_page * sizeof(uint64_t);
-}
-
-/* Memory on the device until the op ends, of which there is enough; `bytes` counts where g is NULL.
- */
-static void *room(struct gpu *g, size_t *bytes, size_t n)
-{
-    const size_t words = n * sizeof(uint32_t);
-
-    *bytes += cb_gpu_aligned(words);
-    return g ? cb_gpu_scratch(g, words) : NULL;
-}
-
 /* Work space, which has been reserved; its bytes, where g is NULL */
 static size_t work_space(struct gpu *g, struct choice *x)
 {
@@ -168,13 +153,13 @@ static size_t work_space(struct gpu *g, struct choice *x)
     x->q = g ? cb_gpu_in(g, s->q, q) : NULL;
     x->weight = g ? cb_gpu_in(g, s->weight, w) : NULL;
     x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
-    x->code = room(g, &bytes, heads * WORDS);
-    x->step = room(g, &bytes, heads);
-    x->count = room(g, &bytes, PASSES * BUCKETS);
-    x->score = room(g, &bytes, (size_t)s->n);
-    x->part = room(g, &bytes, 2 * (size_t)x->n_piece);
-    x->near = room(g, &bytes, near);
-    x->exact = room(g, &bytes, near);
+    x->code = cb_gpu_search_room(g, &bytes, heads * WORDS, sizeof(uint32_t));
+    x->step = cb_gpu_search_room(g, &bytes, heads, sizeof(uint32_t));
+    x->count = cb_gpu_search_room(g, &bytes, PASSES * BUCKETS, sizeof(uint32_t));
+    x->score = cb_gpu_search_room(g, &bytes, (size_t)s->n, sizeof(uint32_t));
+    x->part = cb_gpu_search_room(g, &bytes, 2 * (size_t)x->n_piece, sizeof(uint32_t));
+    x->near = cb_gpu_search_room(g, &bytes, near, sizeof(uint32_t));
+    x->exact = cb_gpu_search_room(g, &bytes, near, sizeof(uint32_t));
     return bytes;
 }
 
@@ -182,25 +167,17 @@ static size_t work_space(struct gpu *g, struct choice *x)
 static int describe(struct gpu *g, struct choice *x)
 {
     const struct index_scan *s = &x->t->s;
-    struct gpu_strips *of;
-    void *host;
+    const struct gpu_strips of = { .n = s->n,
+                                   .n_head = s->n_head,
+                                   .hd = s->hd,
+                                   .pad = cb_strip_pad(s->hd),
+                                   .page_bytes = (uint32_t)(x->b.bytes << x->b.shift),
+                                   .k = x->t->k,
+                                   .n_near = x->t->n_near,
+                                   .n_piece = x->n_piece };
 
-    x->on = cb_gpu_room_beside(g, table_bytes(x), &host);
-    if (!x->on)
-        return 0;
-    of = host;
-    *of = (struct gpu_strips){ .n = s->n,
-                               .n_head = s->n_head,
-                               .hd = s->hd,
-                               .pad = cb_strip_pad(s->hd),
-                               .page_bytes = (uint32_t)(x->b.bytes << x->b.shift),
-                               .k = x->t->k,
-                               .n_near = x->t->n_near,
-                               .n_piece = x->n_piece };
-    if (!cb_gpu_blocks_bring(g, &x->b, (uint64_t *)(void *)(of + 1)))
-        return 0;
-    cb_gpu_send(g, x->on, host, table_bytes(x));
-    return 1;
+    x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
+    return x->on != NULL;
 }
 
 static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
@@ -240,7 +217,8 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
 static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
 {
     const struct index_topk *t = x->t;
-    const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(table_bytes(x));
+    const size_t bytes =
+        work_space(NULL, x) + cb_gpu_aligned(cb_gpu_blocks_table(&x->b, sizeof(struct gpu_strips)));
 
     if (!cb_gpu_stage_fits(g, bytes))
         return 0;
@@ -249,13 +227,11 @@ static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
         return 0;
     work_space(g, x);
     launch(g, p, x);
-    g->found = (struct gpu_found){
+    g->traffic.hit_sketches += (uint64_t)x->b.n_block / STRIP_BLOCK;
+    const struct gpu_found found = {
         .to = t->idx, .on = x->found, .n_list = 1, .n = t->k, .stride = t->k, .end = t->s.n
     };
-    g->traffic.hit_sketches += (uint64_t)x->b.n_block / STRIP_BLOCK;
-    cb_gpu_done(g);
-    if (!t->later)
-        cb_gpu_found_home(g);
+    cb_gpu_found_end(g, found, t->later);
     return 1;
 }
 

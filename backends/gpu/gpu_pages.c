@@ -44,11 +44,6 @@ void cb_gpu_page_scores(struct device *d, const struct page_scores *s)
 
 /* ---- on the device ---- */
 
-static size_t table_bytes(const struct choice *x)
-{
-    return sizeof(struct gpu_pages) + (size_t)(x->b.n_kv * x->b.n_page) * sizeof(uint64_t);
-}
-
 /* Work space, which has been reserved; its bytes, where g is NULL */
 static size_t work_space(struct gpu *g, struct choice *x)
 {
@@ -67,31 +62,23 @@ static size_t work_space(struct gpu *g, struct choice *x)
 static int describe(struct gpu *g, struct choice *x)
 {
     const struct page_scores *s = &x->t->s;
-    struct gpu_pages *of;
-    void *host;
+    const struct gpu_pages of = { .n_page = s->n_page,
+                                  .n_block = x->b.n_page,
+                                  .first = x->b.first,
+                                  .shift = x->b.shift,
+                                  .bytes = (int32_t)x->b.bytes,
+                                  .hd = s->hd,
+                                  .group = s->n_head / s->n_kv,
+                                  .per = s->per,
+                                  .mean = s->mean,
+                                  .page = x->t->page,
+                                  .lo = x->t->lo,
+                                  .k = x->t->k,
+                                  .before = x->t->before,
+                                  .after = x->t->after };
 
-    x->on = cb_gpu_room_beside(g, table_bytes(x), &host);
-    if (!x->on)
-        return 0;
-    of = host;
-    *of = (struct gpu_pages){ .n_page = s->n_page,
-                              .n_block = x->b.n_page,
-                              .first = x->b.first,
-                              .shift = x->b.shift,
-                              .bytes = (int32_t)x->b.bytes,
-                              .hd = s->hd,
-                              .group = s->n_head / s->n_kv,
-                              .per = s->per,
-                              .mean = s->mean,
-                              .page = x->t->page,
-                              .lo = x->t->lo,
-                              .k = x->t->k,
-                              .before = x->t->before,
-                              .after = x->t->after };
-    if (!cb_gpu_blocks_bring(g, &x->b, (uint64_t *)(void *)(of + 1)))
-        return 0;
-    cb_gpu_send(g, x->on, host, table_bytes(x));
-    return 1;
+    x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
+    return x->on != NULL;
 }
 
 struct gpu_program *cb_gpu_pages_program(struct gpu *g)
@@ -123,7 +110,8 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
 static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
 {
     const struct page_topk *t = x->t;
-    const size_t bytes = work_space(NULL, x) + cb_gpu_aligned(table_bytes(x));
+    const size_t bytes =
+        work_space(NULL, x) + cb_gpu_aligned(cb_gpu_blocks_table(&x->b, sizeof(struct gpu_pages)));
 
     if (!cb_gpu_stage_fits(g, bytes))
         return 0;
@@ -132,16 +120,14 @@ static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
         return 0;
     work_space(g, x);
     launch(g, p, x);
-    g->found = (struct gpu_found){ .to = t->idx - t->before,
-                                   .on = x->found,
-                                   .n_list = x->n_list,
-                                   .n = x->n,
-                                   .stride = t->idx_stride,
-                                   .end = t->lo + t->s.n_page * t->page + t->after };
     g->traffic.hit_sketches += (uint64_t)t->s.n_kv * (uint64_t)t->s.n_page;
-    cb_gpu_done(g);
-    if (!t->later)
-        cb_gpu_found_home(g);
+    const struct gpu_found found = { .to = t->idx - t->before,
+                                     .on = x->found,
+                                     .n_list = x->n_list,
+                                     .n = x->n,
+                                     .stride = t->idx_stride,
+                                     .end = t->lo + t->s.n_page * t->page + t->after };
+    cb_gpu_found_end(g, found, t->later);
     return 1;
 }
 

@@ -115,15 +115,7 @@ static int describe(struct gpu *g, struct search *x)
     return 1;
 }
 
-/* Memory on the device until the op ends, of which there is enough; `bytes` counts where g is NULL.
- */
-static void *room(struct gpu *g, size_t *bytes, size_t n, size_t size)
-{
-    *bytes += cb_gpu_aligned(n * size);
-    return g ? cb_gpu_scratch(g, n * size) : NULL;
-}
-
-/* Of a list and its number */
+/* What a list and its number take */
 static size_t list_bytes(const struct search *x)
 {
     return (size_t)(1 + x->of.before + x->of.k + x->of.after) * sizeof(int32_t);
@@ -136,14 +128,14 @@ static size_t work_space(struct gpu *g, struct search *x)
     const size_t heads = (size_t)s->n_head, kv = (size_t)s->n_kv;
     size_t bytes = 0;
 
-    x->strips = room(g, &bytes, kv * (SKETCH_MAX_HD / SKETCH_STRIP), sizeof(int32_t));
-    x->score = room(g, &bytes, heads * n, sizeof(int16_t));
-    x->top = room(g, &bytes, heads * piece, sizeof(int32_t));
-    x->sum = room(g, &bytes, heads * piece, sizeof(uint32_t));
-    x->rank = room(g, &bytes, kv * n, sizeof(uint16_t));
-    x->count = room(g, &bytes, kv * SKETCH_BUCKETS, sizeof(uint32_t));
-    x->part = room(g, &bytes, kv * piece * 2, sizeof(int32_t));
-    x->end = room(g, &bytes, kv * 2, sizeof(int32_t));
+    x->strips = cb_gpu_search_room(g, &bytes, kv * (SKETCH_MAX_HD / SKETCH_STRIP), sizeof(int32_t));
+    x->score = cb_gpu_search_room(g, &bytes, heads * n, sizeof(int16_t));
+    x->top = cb_gpu_search_room(g, &bytes, heads * piece, sizeof(int32_t));
+    x->sum = cb_gpu_search_room(g, &bytes, heads * piece, sizeof(uint32_t));
+    x->rank = cb_gpu_search_room(g, &bytes, kv * n, sizeof(uint16_t));
+    x->count = cb_gpu_search_room(g, &bytes, kv * SKETCH_BUCKETS, sizeof(uint32_t));
+    x->part = cb_gpu_search_room(g, &bytes, kv * piece * 2, sizeof(int32_t));
+    x->end = cb_gpu_search_room(g, &bytes, kv * 2, sizeof(int32_t));
     if (g) /* may stay longer */
         x->found = cb_gpu_room_for(g, kv * list_bytes(x));
     return bytes + cb_gpu_aligned(kv * list_bytes(x));

@@ -49,6 +49,13 @@ static inline float *floats(size_t n)
     return x;
 }
 
+/* Numbers whose products and sums are exact, so that many of them are alike */
+static inline void make_whole(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = rintf(x[i] * 3);
+}
+
 static inline float *copy(const float *x, size_t n)
 {
     float *y = cb_guarded(n * sizeof *y);
@@ -107,6 +114,18 @@ static inline void tear_down(void)
     cb_device_close(dev);
     cb_device_close(ref);
     dev = ref = NULL;
+}
+
+/* n_kv areas, `bytes` bytes apart, of n rows each */
+static inline void watch_areas(const uint8_t *at, int n_kv, size_t bytes, int n, int on)
+{
+    const struct device_memory *m = dev->ops->memory;
+
+    for (int h = 0; h < n_kv; h++)
+        if (on)
+            ck_assert_ok(m->watch(dev, at + (size_t)h * bytes, bytes / (size_t)n, (size_t)n));
+        else
+            m->unwatch(dev, at + (size_t)h * bytes);
 }
 
 #endif

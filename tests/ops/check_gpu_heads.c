@@ -5,25 +5,6 @@
 
 enum { KV = 3, GROUP = 9, GAP = 5 }; /* GAP: beyond a head's logits */
 
-/* Numbers whose products and sums are exact, so that many pages score alike */
-static void make_whole(float *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        x[i] = rintf(x[i] * 3);
-}
-
-/* n_kv areas, `bytes` bytes apart, of n rows each */
-static void watch(const uint8_t *at, int n_kv, size_t bytes, int n, int on)
-{
-    const struct device_memory *m = dev->ops->memory;
-
-    for (int h = 0; h < n_kv; h++)
-        if (on)
-            ck_assert_ok(m->watch(dev, at + (size_t)h * bytes, bytes / (size_t)n, (size_t)n));
-        else
-            m->unwatch(dev, at + (size_t)h * bytes);
-}
-
 /* A token's attention over n entries of rows that the device has stored, and the choice of some */
 struct token {
     int n_kv, n_head, hd, n, lo, n_cand, k, after, stride;
@@ -60,7 +41,7 @@ static void open_token(struct token *x, int c)
     row = floats((size_t)(x->n * x->hd));
     for (int v = 0; v < 2; v++) {
         x->rows[v] = malloc((size_t)x->n_kv * head_bytes(x));
-        watch(x->rows[v], x->n_kv, head_bytes(x), x->n, 1);
+        watch_areas(x->rows[v], x->n_kv, head_bytes(x), x->n, 1);
         for (int h = 0; h < x->n_kv; h++) {
             for (int i = 0; i < x->n * x->hd; i++)
                 row[i] = uniform();
@@ -80,7 +61,7 @@ static void open_token(struct token *x, int c)
 static void close_token(struct token *x)
 {
     for (int v = 0; v < 2; v++) {
-        watch(x->rows[v], x->n_kv, head_bytes(x), x->n, 0);
+        watch_areas(x->rows[v], x->n_kv, head_bytes(x), x->n, 0);
         free(x->rows[v]);
     }
     cb_device_free(dev, x->out);

@@ -7,13 +7,6 @@
 
 enum { KV = 3, GROUP = 9 };
 
-/* Numbers whose products and sums are exact, so that many pages score alike */
-static void make_whole(float *x, int n)
-{
-    for (int i = 0; i < n; i++)
-        x[i] = rintf(x[i] * 3);
-}
-
 /* The k best of ref's scores, and what they have at least */
 static float best_of(const struct page_scores *s, int list, int k, int32_t *best)
 {
@@ -45,18 +38,6 @@ static void same_pages(const struct page_topk *t, const struct page_scores *s, i
         ck_assert_int_eq(x[n], -7);
     }
     free(best);
-}
-
-/* n_kv areas, `bytes` bytes apart, of n rows each */
-static void watch(const uint8_t *at, int n_kv, size_t bytes, int n, int on)
-{
-    const struct device_memory *m = dev->ops->memory;
-
-    for (int h = 0; h < n_kv; h++)
-        if (on)
-            ck_assert_ok(m->watch(dev, at + (size_t)h * bytes, bytes / (size_t)n, (size_t)n));
-        else
-            m->unwatch(dev, at + (size_t)h * bytes);
 }
 
 /* Bounds of the n pages' keys k[n_kv][n * page][hd], which the device stores first if there are
@@ -109,9 +90,9 @@ START_TEST(a_device_chooses_the_best_pages)
                                .later = c % 2 };
         const size_t n_idx = (size_t)(n_kv * group * t.idx_stride);
         t.idx = ints(n_idx);
-        watch(bounds, n_kv, s.head_bytes, n, 1);
+        watch_areas(bounds, n_kv, s.head_bytes, n, 1);
         if (rows)
-            watch(rows, n_kv, k_bytes, n * page, 1);
+            watch_areas(rows, n_kv, k_bytes, n * page, 1);
         for (int again = 0; again < 2; again++) {
             uint64_t out;
             for (size_t i = 0; again && i < n_k; i++)
@@ -131,9 +112,9 @@ START_TEST(a_device_chooses_the_best_pages)
             ck_assert_uint_eq(cb_device_traffic(dev).out_bytes - out,
                               (size_t)(s.n_head / per * (t.k * page + 1)) * 4);
         }
-        watch(bounds, n_kv, s.head_bytes, n, 0);
+        watch_areas(bounds, n_kv, s.head_bytes, n, 0);
         if (rows)
-            watch(rows, n_kv, k_bytes, n * page, 0);
+            watch_areas(rows, n_kv, k_bytes, n * page, 0);
         ck_assert_int_eq(dev->ops->page_topk(dev, &t), 0); /* no memory of the bank's */
         free(k), free(q), free(rows), free(bounds), free(s.out), free(t.idx);
     }
@@ -167,8 +148,8 @@ START_TEST(a_device_draws_bounds)
         uint64_t waits;
         if (t != KV_Q8_0) /* whose steps would be beyond halves */
             spread(x, n * (size_t)hd);
-        watch(rows, 1, n * row, (int)n, 1);
-        watch(bounds, 1, all, PAGES + MORE, 1);
+        watch_areas(rows, 1, n * row, (int)n, 1);
+        watch_areas(bounds, 1, all, PAGES + MORE, 1);
         memset(bounds, 0xff, all);
         dev->ops->kv_encode(dev, t, x, PAGES * page, hd, hd, rows);
         waits = cb_device_traffic(dev).waits;
@@ -189,8 +170,8 @@ START_TEST(a_device_draws_bounds)
         ck_assert_ok(cb_device_wait(dev));
         ref->ops->bounds(ref, t, rows, PAGES + MORE, page, hd, want);
         ck_assert_mem_eq(bounds, want, all);
-        watch(rows, 1, n * row, (int)n, 0);
-        watch(bounds, 1, all, PAGES + MORE, 0);
+        watch_areas(rows, 1, n * row, (int)n, 0);
+        watch_areas(bounds, 1, all, PAGES + MORE, 0);
         free(x), free(rows), free(bounds), free(want);
     }
 }

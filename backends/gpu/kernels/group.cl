@@ -94,3 +94,28 @@ FUNCTION uint group_kth(GLOBAL const float *x, int n, int k, IN_LOCAL uint *coun
     *equal = k;
     return least;
 }
+
+/* Of the k largest of a list, the earlier ones of equals, group_kth's *equal are equal to it. An
+ * item has x[from..to): how many of the k are before these; *seen: how many equal ones there are
+ * before them, which is_best() counts on. before[items] */
+FUNCTION int group_best_before(GLOBAL const float *x, int from, int to, uint kth, int equal,
+                               IN_LOCAL int *before, int items, int *seen)
+{
+    int above = 0, same = 0, all;
+
+    for (int i = from; i < to; i++) {
+        above += in_order(x[i]) > kth;
+        same += in_order(x[i]) == kth;
+    }
+    above = group_before(above, before, items, &all);
+    *seen = group_before(same, before, items, &all);
+    return above + (*seen < equal ? *seen : equal);
+}
+
+/* Is x, the next one of an item, among the k? */
+FUNCTION int is_best(float x, uint kth, int equal, int *seen)
+{
+    const uint at = in_order(x);
+
+    return at > kth || (at == kth && (*seen)++ < equal);
+}

@@ -327,21 +327,13 @@ KERNEL void index_best(GLOBAL const struct strips *s, GLOBAL const int *near,
     LOCAL uint count_[BEST_ITEMS];
     const int item = ITEM(), n = s->n_near, each = (n + BEST_ITEMS - 1) / BEST_ITEMS;
     const int from = item * each, to = from + each < n ? from + each : n;
-    int left, above = 0, equal = 0, all;
-    const uint least = group_kth(exact, n, s->k, count_, before_, end_, &left);
+    int equal, seen;
+    const uint kth = group_kth(exact, n, s->k, count_, before_, end_, &equal);
 
-    for (int i = from; i < to; i++) {
-        above += in_order(exact[i]) > least;
-        equal += in_order(exact[i]) == least;
-    }
-    above = group_before(above, before_, BEST_ITEMS, &all);
-    equal = group_before(equal, before_, BEST_ITEMS, &all);
     if (item == 0)
         found[0] = s->k;
-    found += 1 + above + (equal < left ? equal : left);
-    for (int i = from; i < to; i++) {
-        const uint at = in_order(exact[i]);
-        if (at > least || (at == least && equal++ < left))
+    found += 1 + group_best_before(exact, from, to, kth, equal, before_, BEST_ITEMS, &seen);
+    for (int i = from; i < to; i++)
+        if (is_best(exact[i], kth, equal, &seen))
             *found++ = near[i];
-    }
 }

@@ -78,16 +78,10 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
     GLOBAL const float *x = score + (long)GROUP(0) * n;
     const int n_found = s->k * s->page, n_all = s->before + n_found + s->after;
     GLOBAL int *out = found + (long)GROUP(0) * (n_all + 1) + 1 + s->before;
-    int left, above = 0, equal = 0, all;
-    const uint least = group_kth(x, n, s->k, count_, before_, end_, &left);
+    int equal, seen;
+    const uint kth = group_kth(x, n, s->k, count_, before_, end_, &equal);
+    int at = group_best_before(x, from, to, kth, equal, before_, PICK_ITEMS, &seen);
 
-    for (int p = from; p < to; p++) {
-        above += in_order(x[p]) > least;
-        equal += in_order(x[p]) == least;
-    }
-    above = group_before(above, before_, PICK_ITEMS, &all);
-    equal = group_before(equal, before_, PICK_ITEMS, &all);
-    above += equal < left ? equal : left;
     if (item == 0)
         found[(long)GROUP(0) * (n_all + 1)] = n_all;
     for (int i = item; i < s->before; i += PICK_ITEMS)
@@ -95,11 +89,10 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
     for (int i = item; i < s->after; i += PICK_ITEMS)
         out[n_found + i] = s->lo + n * s->page + i;
     for (int p = from; p < to; p++) {
-        const uint at = in_order(x[p]);
-        if (!(at > least || (at == least && equal++ < left)))
+        if (!is_best(x[p], kth, equal, &seen))
             continue;
         for (int i = 0; i < s->page; i++)
-            out[above * s->page + i] = s->lo + p * s->page + i;
-        above++;
+            out[at * s->page + i] = s->lo + p * s->page + i;
+        at++;
     }
 }

@@ -290,19 +290,6 @@ KERNEL void encode_rows(int type, int hd, GLOBAL const ulong *table, long n)
                        (GLOBAL uchar *)at[k], c);
 }
 
-FUNCTION float decode_one(int type, bytes_t row, int c)
-{
-    bytes_t p = row + 34 * (c / 32);
-
-    if (type == 0)
-        return load_f32(row + 4 * c);
-    if (type == 1)
-        return load_f16(row + 2 * c);
-    if (type == 2)
-        return load_bf16(row + 2 * c);
-    return (float)(signed char)p[2 + c % 32] * load_f16(p);
-}
-
 /* One number */
 KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL float *y, long n)
 {
@@ -310,7 +297,7 @@ KERNEL void decode(int type, bytes_t rows, GLOBAL const int *idx, int hd, GLOBAL
     const long i = THREAD(), j = i / hd;
 
     if (i < n)
-        y[i] = decode_one(type, rows + (idx ? idx[j] : j) * bytes, (int)(i % hd));
+        y[i] = stored(type, rows + (idx ? idx[j] : j) * bytes, (int)(i % hd));
 }
 
 /* The largest half that is at most x, within the range of halves, as device/sketch.c finds it */
@@ -339,7 +326,7 @@ KERNEL void draw_bounds(int type, int hd, int page, GLOBAL const ulong *row, GLO
     if (i >= n)
         return;
     for (int j = 0; j < page; j++) {
-        const float x = decode_one(type, (bytes_t)row[p * page + j], c);
+        const float x = stored(type, (bytes_t)row[p * page + j], c);
         min = x < min ? x : min;
         max = x > max ? x : max;
     }
