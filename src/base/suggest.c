@@ -5,13 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "words.h"
+
 enum { LONGEST = 63 };
 
 int cb_name_find(const char *name, size_t n, name_fn at, const void *ctx)
 {
     const char *s;
     for (int i = 0; (s = at(ctx, i)); i++)
-        if (strlen(s) == n && !memcmp(s, name, n))
+        if (cb_is_word(s, name, n))
             return i;
     return -1;
 }

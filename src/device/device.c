@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "base/words.h"
 #include "config.h"
 #include "limits.h"
 #include "par/affinity.h"
@@ -66,7 +67,7 @@ static const struct backend *backend_of(const char *name, int *index)
     }
     *index = (int)at;
     for (int i = 0; (b = cb_backend_at(i)); i++)
-        if (strlen(b->name) == n && !strncmp(b->name, name, n))
+        if (cb_is_word(b->name, name, n))
             return b;
     return NULL;
 }
@@ -94,7 +95,7 @@ static int is_left_out(const char *name)
     int is = 0;
 
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
-        is |= strlen(some[i]) == n && !strncmp(some[i], name, n);
+        is |= cb_is_word(some[i], name, n);
     for (int i = 0; cb_backend_at(i); i++)
         is &= strlen(cb_backend_at(i)->name) != n || strncmp(cb_backend_at(i)->name, name, n) != 0;
     return is;

@@ -4,6 +4,7 @@
  * there. */
 #include <string.h>
 
+#include "base/words.h"
 #include "policy.h"
 
 /* PyramidKV (Cai et al. 2024, section 5 and the published code), at one size */
@@ -67,8 +68,7 @@ const struct paper_setting *cb_paper_setting_find(const char *name, size_t n, co
     const struct paper_setting *x;
 
     for (int i = 0; (x = cb_paper_setting_at(i)); i++)
-        if (strlen(x->name) == n && !memcmp(x->name, name, n) &&
-            (!method || !strcmp(x->method, method)))
+        if (cb_is_word(x->name, name, n) && (!method || !strcmp(x->method, method)))
             return x;
     return NULL;
 }

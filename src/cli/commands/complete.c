@@ -139,7 +139,7 @@ static void offer_keys(const struct place *p, const struct methods *of, const st
     for (const struct method_opt *o = m->opts; o->name; o++) {
         if (!key[n])
             offer_behind(p, n_head, o->name, "=", o->text);
-        else if (o->kind == OPT_CHOICE && strlen(o->name) == n && !strncmp(o->name, key, n))
+        else if (o->kind == OPT_CHOICE && cb_is_word(o->name, key, n))
             offer_words(p, n_head + n + 1, o->choices);
     }
     for (int i = 0; key[n] && n == 2 && !strncmp(key, "as", 2) && (x = cb_paper_setting_at(i)); i++)
@@ -157,7 +157,7 @@ static void offer_method(const struct place *p, size_t n_head, const struct meth
     for (int i = 0; (m = of->at(i)); i++) {
         if (!spec[n])
             offer_behind(p, n_head, m->name, "", m->brief);
-        else if (strlen(m->name) == n && !strncmp(m->name, spec, n))
+        else if (cb_is_word(m->name, spec, n))
             offer_keys(p, of, m, (size_t)((last ? last : spec + n) + 1 - p->cur));
     }
 }

@@ -101,7 +101,7 @@ static int add_file(struct served_models *s, const char *folder, const char *fil
         const char *kept = keep(s, cb_buf_take(&path));
         return add_entry(s, kept, kept ? keep(s, name_of(kept)) : NULL, (uint64_t)st.st_size);
     }
-    if (s->n && strlen(s->at[s->n - 1].name) == n && !strncmp(s->at[s->n - 1].name, file, n))
+    if (s->n && cb_is_word(s->at[s->n - 1].name, file, n))
         s->at[s->n - 1].bytes += (uint64_t)st.st_size;
     cb_buf_free(&path);
     return CB_OK;
@@ -130,7 +130,7 @@ static int read_folder(struct served_models *s, const char *folder)
 static int find_entry(const struct served_models *s, const char *name, size_t n)
 {
     for (int i = 0; i < s->n; i++)
-        if (strlen(s->at[i].name) == n && !memcmp(s->at[i].name, name, n))
+        if (cb_is_word(s->at[i].name, name, n))
             return i;
     return -1;
 }
