@@ -281,13 +281,9 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
             cb_norm_rows(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
         rotate(r, y, k, y->n_kv, y->hd, stride, &y->k_norm);
     }
-    if (expanded) {
+    if (expanded || rows_only) {
         const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
-        return cb_expanded_attend(r, &call, bits);
-    }
-    if (rows_only) {
-        const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
-        return cb_attend_store(&call);
+        return expanded ? cb_expanded_attend(r, &call, bits) : cb_attend_store(&call);
     }
     return attend(r, l, w->qkv, w->att);
 }

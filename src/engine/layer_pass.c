@@ -160,8 +160,9 @@ static const float *mix_by_state(const struct rows *r, int l, const float *in, i
 
 /* The blocks of layer l, which read and add to the residual stream. All rows meet each other; of
  * those that nobody reads afterwards, nothing further is computed. */
-static int blocks(const struct rows *all, const struct rows *r, int l, int bits)
+static int blocks(const struct rows *all, int l, int bits)
 {
+    const struct rows read = cb_rows_read(all), *r = &read;
     const size_t unread = (size_t)all->unread;
     struct cb_session *s = r->s[0];
     const struct hparams *hp = &s->model->hp;
@@ -220,17 +221,17 @@ int cb_layer_pass(const struct rows *r, int l)
     const struct layer *y = &s->model->layer[l];
     const struct rows read = cb_rows_read(r);
     const int n = read.n_tok, bits = s->bank.decoding ? s->act_bits : 0;
-    struct rows all = *r, active = read; /* one of several streams goes through the layer */
+    struct rows active = *r; /* one of several streams goes through the layer */
 
     if (y->altup) {
-        all.x = active.x = s->w.streams.plane;
+        active.x = s->w.streams.plane;
         TRY(cb_alternating_predict(s, y->altup, r->x, n, bits));
     }
-    TRY(blocks(&all, &active, l, bits));
+    TRY(blocks(&active, l, bits));
     if (y->altup)
         TRY(cb_alternating_correct(s, y->altup, r->x, n, bits));
     if (y->input && n)
-        TRY(add_input(&read, l, active.x, bits));
+        TRY(add_input(&read, l, y->altup ? active.x : read.x, bits));
     if (y->scale != 1 && n)
         s->dev->ops->scale(s->dev, read.x, y->scale, 0, (size_t)n * cb_stream_row(s));
     return CB_OK;
