@@ -316,12 +316,13 @@ static void offer(struct par *p, uint32_t n, par_fn fn, void *ctx)
 
     for (int k = 0; k < last; k++) /* threads still reading the old loop find no items */
         atomic_store(&p->ticket[k].next, number << 32 | CLOSED);
+    atomic_store_explicit(&p->n_item, 0, memory_order_relaxed);
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->ctx, ctx, memory_order_relaxed);
-    atomic_store_explicit(&p->n_item, n, memory_order_relaxed);
     atomic_store_explicit(&p->todo, n, memory_order_relaxed);
     for (int k = 0; k < last; k++)
         atomic_store(&p->ticket[k].next, (number + 1) << 32 | part(p, k, n));
+    atomic_store(&p->n_item, n); /* last: a thread finds work only where its own part has begun */
     ring(p);
 }
 
