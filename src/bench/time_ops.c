@@ -37,7 +37,7 @@ static const char *const op_name[] = {
     "embed",       "norm",        "rope",        "glu",           "add",        "store",
     "prepack",     "score",       "join",        "topk",          "best_head",  "nearest",
     "sketch",      "sketch_topk", "bounds",      "page_scores",   "page_topk",  "found",
-    "decode_long", "conv",        "state",       "index_scan",    NULL
+    "decode_long", "conv",        "state",       "index_scan",    "index_topk", NULL
 };
 
 /* ---- what is wanted ---- */
