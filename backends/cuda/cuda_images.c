@@ -28,7 +28,7 @@ IMAGE(peak);
 IMAGE(attention_64);
 IMAGE(attention_128);
 IMAGE(attention_256);
-IMAGE(attention_512);
+IMAGE(attention_576);
 
 static const struct {
     enum gpu_text text;
@@ -46,7 +46,7 @@ static const struct {
     { GPU_ATTENTION, 64, cb_cuda_attention_64 },
     { GPU_ATTENTION, 128, cb_cuda_attention_128 },
     { GPU_ATTENTION, 256, cb_cuda_attention_256 },
-    { GPU_ATTENTION, 512, cb_cuda_attention_512 },
+    { GPU_ATTENTION, KV_MAX_HD, cb_cuda_attention_576 },
 };
 
 const void *cb_cuda_image(enum gpu_text text, int hd)

@@ -4,7 +4,7 @@ cuda_images = \
 	backends/cuda/attention_64.fatbin \
 	backends/cuda/attention_128.fatbin \
 	backends/cuda/attention_256.fatbin \
-	backends/cuda/attention_512.fatbin \
+	backends/cuda/attention_576.fatbin \
 	backends/cuda/gemm.fatbin \
 	backends/cuda/index.fatbin \
 	backends/cuda/matmul.fatbin \
@@ -51,8 +51,8 @@ backends/cuda/attention_128.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=128 $(cuda_kernels)/attention.cl
 backends/cuda/attention_256.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=256 $(cuda_kernels)/attention.cl
-backends/cuda/attention_512.fatbin: $(cuda_attention)
-	$(cuda_compile) -DMAX_HD=512 $(cuda_kernels)/attention.cl
+backends/cuda/attention_576.fatbin: $(cuda_attention)
+	$(cuda_compile) -DMAX_HD=576 $(cuda_kernels)/attention.cl
 backends/cuda/gemm.fatbin: $(cuda_words) $(cuda_kernels)/gemm.cl
 	$(cuda_compile) $(cuda_kernels)/gemm.cl
 backends/cuda/index.fatbin: $(cuda_words) $(cuda_kernels)/index.cl

@@ -13,7 +13,6 @@
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
-enum { GPU_MOST_HD = 512 };                   /* largest head that the kernels attend with */
 
 /* Memory on the device, in ascending order of address */
 struct gpu_block {

@@ -40,7 +40,7 @@ static struct gpu_program *program(struct gpu *g, const struct attn *a)
 /* 1: the CPU attends, whatever the device has */
 static int is_for_host(const struct attn *a)
 {
-    return a->n_tok > 0 && (a->hd > GPU_MOST_HD || a->blocks);
+    return a->n_tok > 0 && a->blocks;
 }
 
 static void queries_home(struct gpu *g, const struct attn *a, struct attn *host)
@@ -551,7 +551,7 @@ void cb_gpu_score(struct device *d, const struct score *s)
     for (int h = 0; h < s->a.n_kv; h++)
         given |= s->a.run[h].given;
     given |= s->peak || s->most || s->squares;
-    p = !given && s->a.hd <= GPU_MOST_HD ? program(g, &s->a) : NULL;
+    p = !given ? program(g, &s->a) : NULL;
     if (!p || !score(g, p, s))
         score_on_host(g, s);
 }

@@ -157,5 +157,4 @@ const struct device_memory cb_gpu_memory = {
     .weights_plan = cb_gpu_weights_plan,
     .traffic = memory_traffic,
     .host = memory_host,
-    .most_hd = GPU_MOST_HD,
 };

@@ -256,7 +256,7 @@ void cb_gpu_kv_encode(struct device *d, enum kv_type t, const float *x, int n, i
     if (a && on && !g->status) {
         const size_t at = (size_t)((const uint8_t *)rows - a->rows);
         cb_gpu_mirror_begin(g);
-        if (at % row == 0 && a->row_bytes == row && hd <= GPU_MOST_HD) {
+        if (at % row == 0 && a->row_bytes == row) {
             cb_gpu_mirror_stored(g, a, on, (int)(at / row), n, n > 1 ? GPU_MUST : GPU_MAY);
             cb_gpu_chosen_stored(g, a, on, (int)(at / row), n);
             cb_gpu_cache_stored(g, a, on, (int)(at / row), n);

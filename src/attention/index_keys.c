@@ -185,16 +185,13 @@ static int reads(const struct attention *a, int l, const void *x)
 
 void cb_index_sets_note(const struct attention *a, const struct index_sets *x, int by_blocks)
 {
-    const int host_attends = !cb_device_attends(a->dev, a->model->hp.hd);
     int mirrors = 0;
     char does[80];
 
     for (int l = 0; l < a->bank->n_layer; l++)
         mirrors |= cb_index_set(x, l, 0)->mirror != NULL;
     snprintf(does, sizeof does, "scores the selectors' keys%s%s", mirrors ? " of prompts" : "",
-             host_attends ? " and attends there"
-             : by_blocks  ? " and attends there in prompts"
-                          : "");
+             by_blocks ? " and attends there in prompts" : "");
     cb_index_note_host(a, reads, x, does);
 }
 

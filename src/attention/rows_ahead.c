@@ -21,7 +21,7 @@ void cb_attention_rows_ahead(const struct attention *a, int l)
 {
     const struct store *st = &a->bank->store[l];
     struct kv_run *run = cb_calloc((size_t)st->n_kv, sizeof *run);
-    const int reads = reads_all(a, l) && cb_device_attends(a->dev, st->hd);
+    const int reads = reads_all(a, l);
     int n = 0;
 
     if (!run)

@@ -257,13 +257,6 @@ struct device *cb_device_host(struct device *d)
     return !m ? d : m->host ? m->host(d) : NULL;
 }
 
-int cb_device_attends(const struct device *d, int hd)
-{
-    const struct device_memory *m = d->ops->memory;
-
-    return m && (!m->most_hd || hd <= m->most_hd);
-}
-
 struct device_traffic cb_device_traffic(const struct device *d)
 {
     struct device_traffic t = { 0 };

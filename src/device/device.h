@@ -337,7 +337,6 @@ struct device_memory {
     void (*traffic)(const struct device *d, struct device_traffic *out);
     /* The CPU's, with the same lock and threads; NULL: there is none */
     struct device *(*host)(struct device *d);
-    int most_hd; /* with larger heads the CPU attends; 0: with none */
 };
 
 struct ops {
@@ -527,8 +526,6 @@ int cb_device_wait(struct device *d);
 /* The device whose ops compute in the host's memory, of what they have computed: d itself, or the
  * CPU beside it; NULL: there is none */
 struct device *cb_device_host(struct device *d);
-/* 1: attention with heads of hd numbers reads rows in the device's own memory */
-int cb_device_attends(const struct device *d, int hd);
 /* All 0 where the device's memory is the host's */
 struct device_traffic cb_device_traffic(const struct device *d);
 

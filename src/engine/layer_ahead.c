@@ -64,8 +64,6 @@ static uint64_t rows_of_two(const struct cb_session *s, int n)
         const int window = cb_attend_forgets(&s->attention, l);
         const int held = window ? min_int(n, window + s->chunk) : n;
         const uint64_t bytes = (uint64_t)held * (uint64_t)st->n_kv * cb_store_slot_bytes(st);
-        if (!cb_device_attends(s->dev, st->hd))
-            continue;
         most = bytes > most ? bytes : most;
     }
     return 2 * most;

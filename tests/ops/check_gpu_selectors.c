@@ -219,9 +219,9 @@ START_TEST(copies_and_plans)
 }
 END_TEST
 
-/* ---- heads that the kernels do not take ---- */
+/* ---- the largest heads ---- */
 
-enum { CALLS = 19, ROWS = 150, HEADS = 2, HD = 576, LIST = 40 };
+enum { CALLS = 19, ROWS = 150, HEADS = 2, HD = KV_MAX_HD, LIST = 40 };
 
 static float *numbers(size_t n)
 {
@@ -232,79 +232,82 @@ static float *numbers(size_t n)
     return x;
 }
 
-/* Lists of one token each, whose queries and results lie on the device */
-START_TEST(large_heads)
+/* Rows of both devices are stored from x, which lies on d: the host has the same. */
+static void store_rows(struct device *plain, struct device *d, const float *x, uint8_t *rows,
+                       uint8_t *want)
 {
-    const size_t row = (size_t)HEADS * HD;
-    struct device *plain, *d = cb_isa_open_or_skip(ISA_FROM, 2);
-    float *k = numbers(ROWS * HD), *q = numbers(CALLS * row);
-    float *want = numbers(CALLS * row), *got = numbers(CALLS * row), *on;
+    const size_t row = cb_kv_row_bytes(KV_F16, HD);
+    float *on = cb_device_alloc(d, ROWS * HD, sizeof *on);
+
+    plain->ops->kv_encode(plain, KV_F16, x, ROWS, HD, HD, want);
+    cb_device_copy(d, on, x, ROWS * HD * sizeof *on);
+    for (int i = 0; i < ROWS; i += 1 + i % 7)
+        d->ops->kv_encode(d, KV_F16, on + (size_t)i * HD, min_int(1 + i % 7, ROWS - i), HD, HD,
+                          rows + (size_t)i * row);
+    ck_assert_ok(cb_device_wait(d));
+    ck_assert_mem_eq(rows, want, ROWS * row);
+    cb_device_free(d, on);
+}
+
+/* Each call reads a list of its own of the same rows. q, out: [CALLS][HEADS][HD] */
+static void attend_lists(struct device *d, const uint8_t *rows, const float *q, float *out)
+{
     int32_t list[CALLS][LIST];
-    struct attn at[2][CALLS];
     struct kv_run run[CALLS];
+    struct attn a[CALLS];
+
+    for (int i = 0; i < CALLS; i++) {
+        for (int j = 0; j < LIST; j++)
+            list[i][j] = 3 * j + (i + j) % 3;
+        run[i] = (struct kv_run){ .k = rows, .v = rows, .idx = list[i], .n = LIST };
+        a[i] = (struct attn){ .type_k = KV_F16,
+                              .type_v = KV_F16,
+                              .n_tok = 1,
+                              .n_head = HEADS,
+                              .n_kv = 1,
+                              .hd = HD,
+                              .scale = 0.04f,
+                              .prompt = 1,
+                              .run = &run[i],
+                              .q = q + (size_t)i * HEADS * HD,
+                              .q_stride = HEADS * HD,
+                              .out = out + (size_t)i * HEADS * HD };
+    }
+    d->ops->attention(d, a, CALLS);
+    ck_assert_ok(cb_device_wait(d));
+}
+
+/* Latents of DeepSeek's width are mirrored and attended there, none by the CPU. */
+START_TEST(largest_heads)
+{
+    const size_t n = (size_t)CALLS * HEADS * HD, row = cb_kv_row_bytes(KV_F16, HD);
+    struct device *plain, *d = cb_isa_open_or_skip(ISA_FROM, 2);
+    float *x = numbers(ROWS * HD), *q = numbers(n), *want = numbers(n), *got = numbers(n), *on;
+    uint8_t *rows = calloc(ROWS, row), *same = calloc(ROWS, row);
 
     if (!d)
         return;
     ck_assert_int_eq(cb_device_open("ref", 1, &plain), 0);
     ck_assert(plain->ops->reserve(plain, 1, 8, 8, HEADS, HD, ROWS) >= 0);
     ck_assert(d->ops->reserve(d, 1, 8, 8, HEADS, HD, ROWS) >= 0);
-    on = cb_device_alloc(d, 2 * CALLS * row, sizeof *on);
-    cb_device_copy(d, on, q, CALLS * row * sizeof *on);
-    for (int i = 0; i < CALLS; i++) {
-        for (int j = 0; j < LIST; j++)
-            list[i][j] = 3 * j + (i + j) % 3;
-        run[i] = (struct kv_run){ .k = k, .v = k, .idx = list[i], .n = LIST };
-        for (int far = 0; far < 2; far++)
-            at[far][i] = (struct attn){ .n_tok = 1,
-                                        .n_head = HEADS,
-                                        .n_kv = 1,
-                                        .hd = HD,
-                                        .scale = 0.04f,
-                                        .prompt = 1,
-                                        .run = &run[i],
-                                        .q = (far ? on : q) + (size_t)i * row,
-                                        .q_stride = (int)row,
-                                        .out = (far ? on + CALLS * row : want) + (size_t)i * row };
-    }
-    plain->ops->attention(plain, at[0], CALLS);
-    d->ops->attention(d, at[1], CALLS);
-    cb_device_copy(d, got, on + CALLS * row, CALLS * row * sizeof *on);
-    ck_assert_ok(cb_device_wait(d));
-    for (size_t i = 0; i < CALLS * row; i++)
-        ck_assert_float_eq_tol(got[i], want[i], 1e-4f);
-    cb_device_free(d, on);
-    cb_device_close(d);
-    cb_device_close(plain);
-    free(k), free(q), free(want), free(got);
-}
-END_TEST
-
-/* Nothing of them is mirrored, and the host has what the CPU stores. */
-START_TEST(rows_of_large_heads)
-{
-    struct device *d = cb_isa_open_or_skip(ISA_FROM, 2), *plain;
-    const size_t row = cb_kv_row_bytes(KV_F16, HD), bytes = ROWS * row;
-    float *x = numbers(ROWS * HD), *on;
-    uint8_t *rows = calloc(1, bytes), *want = calloc(1, bytes);
-
-    if (!d)
-        return;
-    ck_assert_int_eq(cb_device_open("ref", 1, &plain), 0);
-    plain->ops->kv_encode(plain, KV_F16, x, ROWS, HD, HD, want);
-    on = cb_device_alloc(d, ROWS * HD, sizeof *on);
-    cb_device_copy(d, on, x, ROWS * HD * sizeof *on);
     ck_assert_ok(d->ops->memory->watch(d, rows, row, ROWS));
-    for (int i = 0; i < ROWS; i += 1 + i % 7)
-        d->ops->kv_encode(d, KV_F16, on + (size_t)i * HD, min_int(1 + i % 7, ROWS - i), HD, HD,
-                          rows + (size_t)i * row);
+    store_rows(plain, d, x, rows, same);
+    ck_assert_uint_ge(cb_device_traffic(d).kv_bytes, ROWS * row);
+    on = cb_device_alloc(d, 2 * n, sizeof *on);
+    cb_device_copy(d, on, q, n * sizeof *on);
+    attend_lists(plain, rows, q, want);
+    attend_lists(d, rows, on, on + n);
+    cb_device_copy(d, got, on + n, n * sizeof *on);
     ck_assert_ok(cb_device_wait(d));
-    ck_assert_mem_eq(rows, want, bytes);
-    ck_assert_uint_eq(cb_device_traffic(d).kv_bytes, 0);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_float_eq_tol(got[i], want[i], 1e-4f);
+    ck_assert_uint_eq(cb_device_traffic(d).hit_rows, CALLS * LIST);
+    ck_assert_uint_eq(cb_device_traffic(d).host_rows, 0);
     d->ops->memory->unwatch(d, rows);
     cb_device_free(d, on);
     cb_device_close(d);
     cb_device_close(plain);
-    free(x), free(rows), free(want);
+    free(x), free(q), free(want), free(got), free(rows), free(same);
 }
 END_TEST
 
@@ -364,8 +367,7 @@ int main(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, beside_cpu, 0, N_MODEL);
     tcase_add_loop_test(t, copies_and_plans, 0, N_MODEL);
-    tcase_add_test(t, large_heads);
-    tcase_add_test(t, rows_of_large_heads);
+    tcase_add_test(t, largest_heads);
     tcase_add_test(t, tokens_do_not_wait_for_scores);
     suite_add_tcase(s, t);
     return cb_suite_run(s);

@@ -88,8 +88,8 @@ namespace attention_256
 #include "gpu/kernels/attention.cl"
 }
 #undef MAX_HD
-#define MAX_HD 512
-namespace attention_512
+#define MAX_HD 576
+namespace attention_576
 {
 #include "gpu/kernels/attention.cl"
 }
@@ -211,7 +211,7 @@ const std::vector<kernel> kernels = {
     ATTENTION(64),
     ATTENTION(128),
     ATTENTION(256),
-    ATTENTION(512),
+    ATTENTION(576),
     ATTENTION_MMA(64),
     ATTENTION_MMA(128),
     ATTENTION_MMA(256),
