@@ -12,6 +12,7 @@
 #include "mm_table.h"
 
 #include "mm_block_avx512.h"
+#include "mm_quantize_avx512.h"
 
 /* sum[group] = zero + w x, columns 4 * g0 .. 4 * (g0 + n_g) - 1; 16-bit: plus 256 times w times the
  * high codes, which precede x */
@@ -270,75 +271,6 @@ INLINE void direct_float(enum dtype t, int n, const uint8_t *w, const float *x, 
                 _mm512_fmadd_ps(load_row(t, w, k), _mm512_set1_ps(x[(size_t)k * n + i]), acc[0][i]);
         _mm512_storeu_ps(out + 16 * i, _mm512_add_ps(acc[0][i], acc[1][i]));
     }
-}
-
-/* One block: q = round(x * 127 / max|x|), d = max|x| / 127; all zero when that would overflow. */
-static void quantize_block(const float *x, int i, int n, uint8_t *rec)
-{
-    const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    const float amax = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    const int some = amax > 1e-30f;
-    const __m512 inv = _mm512_set1_ps(some ? 127 / amax : 0);
-    const __m512i qa = _mm512_cvtps_epi32(_mm512_mul_ps(a, inv));
-    const __m512i qb = _mm512_cvtps_epi32(_mm512_mul_ps(b, inv));
-    const int32_t sa = _mm512_reduce_add_epi32(qa), sb = _mm512_reduce_add_epi32(qb);
-    const float d = some ? amax / 127 : 0;
-    int32_t *neg = (int32_t *)(void *)(rec + 40 * n);
-    float *f = (float *)(void *)(rec + 32 * n);
-
-    _mm_storeu_si128((__m128i *)(rec + 32 * i), _mm512_cvtsepi32_epi8(qa));
-    _mm_storeu_si128((__m128i *)(rec + 32 * i + 16), _mm512_cvtsepi32_epi8(qb));
-    f[i] = d;
-    f[n + i] = d * (float)(sa + sb);
-    neg[i] = -(sa + sb);
-    neg[n + i] = -sa;
-    neg[2 * n + i] = -sb;
-}
-
-static void quantize(const float *x, int width, int n_in, void *rec, size_t step)
-{
-    for (int b = 0; b < n_in / 32; b++)
-        for (int i = 0; i < width; i++)
-            quantize_block(x + (size_t)i * (size_t)n_in + 32 * b, i, width,
-                           (uint8_t *)rec + (size_t)b * step);
-}
-
-/* 16 numbers as 8-bit codes and codes of their remainders -> both as one number. NaN becomes 0, so
- * that it cannot turn into a large code. */
-INLINE __m512i act16_codes(__m512 x, __m512 inv, uint8_t *high, uint8_t *low)
-{
-    const __m512 product = _mm512_mul_ps(x, inv);
-    const __m512 v = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(product, product, _CMP_ORD_Q), product);
-    const __m512 h = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT);
-    const __m512i most = _mm512_set1_epi32(127), h_code = _mm512_cvtps_epi32(h);
-    __m512i l = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_sub_ps(v, h), _mm512_set1_ps(256)));
-
-    l = _mm512_max_epi32(_mm512_min_epi32(l, most), _mm512_set1_epi32(-127));
-    _mm_storeu_si128((__m128i *)high, _mm512_cvtepi32_epi8(h_code));
-    _mm_storeu_si128((__m128i *)low, _mm512_cvtepi32_epi8(l));
-    return _mm512_add_epi32(_mm512_slli_epi32(h_code, 8), l);
-}
-
-/* Quantises one block; all codes are 0 where 127 / top would overflow. */
-INLINE void quantize_act16_block(const float *x, uint8_t *rec)
-{
-    const __m512 a = _mm512_loadu_ps(x), b = _mm512_loadu_ps(x + 16);
-    const float top = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-    const __m512 inv = _mm512_set1_ps(top > 1e-30f ? 127 / top : 0);
-    const float step = top > 1e-30f ? top / 127 / 256 : 0;
-    const int32_t sa = _mm512_reduce_add_epi32(act16_codes(a, inv, rec, rec + 32));
-    const int32_t sb = _mm512_reduce_add_epi32(act16_codes(b, inv, rec + 16, rec + 48));
-    const float f[4] = { 0, step, 0, step * (float)(sa + sb) };
-    const int32_t neg[6] = { 0, -(sa + sb), 0, -sa, 0, -sb };
-
-    memcpy(rec + 64, f, sizeof f);
-    memcpy(rec + 80, neg, sizeof neg);
-}
-
-static void quantize_act16(const float *x, int n_in, void *rec, size_t step)
-{
-    for (int b = 0; b < n_in / 32; b++)
-        quantize_act16_block(x + 32 * b, (uint8_t *)rec + (size_t)b * step);
 }
 
 MM_DEFINE_DIRECT
