@@ -100,6 +100,7 @@ cpu_avx512_dots = \
 	backends/cpu/attention/sketch_avx512.c \
 	backends/cpu/matmul/mm_avx512.c backends/cpu/matmul/mm_dot_avx512.h \
 	backends/cpu/matmul/mm_block_avx512.h \
+	backends/cpu/matmul/mm_quantize_avx512.h \
 	backends/cpu/matmul/mm_runs.h \
 	backends/cpu/peak/peak_avx512.c \
 	backends/cpu/vector/dot_avx512.h backends/cpu/vector/vec_avx512.h
