@@ -53,24 +53,19 @@ int cb_index_keys_open(struct index_keys *x, void *state, const struct attention
     return reserve(x, state, a);
 }
 
-static size_t mirrored_rows(const struct index_keys *x, const struct attention *a)
-{
-    return bytes_of(x, a->bank->n_ctx / x->per + 1) / cb_strip_row_bytes(x->hd);
-}
-
 int cb_index_keys_mirror(struct index_keys *x, const struct attention *a)
 {
-    if (!x->strips || !a->dev->ops->index_topk)
-        return CB_OK;
+    const size_t row = x->strips ? cb_strip_row_bytes(x->hd) : cb_kv_row_bytes(x->type, x->hd);
+
     x->mirror = a->dev;
-    return a->dev->ops->memory->watch(a->dev, x->at, cb_strip_row_bytes(x->hd),
-                                      mirrored_rows(x, a));
+    return a->dev->ops->memory->watch(a->dev, x->at, row,
+                                      bytes_of(x, a->bank->n_ctx / x->per + 1) / row);
 }
 
-/* Keys at..at+n-1 are in strips that the host has changed. */
+/* The host has changed keys at..at+n-1. */
 static void wrote(const struct index_keys *x, int at, int n)
 {
-    const size_t first = bytes_of(x, at / STRIP_BLOCK * STRIP_BLOCK);
+    const size_t first = bytes_of(x, x->strips ? at / STRIP_BLOCK * STRIP_BLOCK : at);
 
     if (x->mirror)
         x->mirror->ops->memory->wrote(x->mirror, x->at + first, bytes_of(x, at + n) - first);
@@ -85,8 +80,9 @@ void cb_index_keys_put(const struct index_keys *x, struct device *d, const float
         cb_strips_put(k, n, stride, x->hd, at, x->at);
         wrote(x, at, n);
     } else {
-        d->ops->kv_encode(d, x->type, k, n, stride, x->hd,
-                          x->at + (size_t)at * cb_kv_row_bytes(x->type, x->hd));
+        d->ops->kv_encode(d, x->type, k, n, stride, x->hd, x->at + bytes_of(x, at));
+        if (d != x->mirror)
+            wrote(x, at, n);
     }
 }
 

@@ -12,7 +12,7 @@ struct index_keys {
     enum kv_type type;     /* of rows */
     int hd, per;           /* numbers of a key; tokens that it stands for */
     uint8_t *at;           /* in the order of tokens; NULL: the layer has none */
-    struct device *mirror; /* the device that may hold copies of strips; NULL: none does */
+    struct device *mirror; /* the device that may hold copies; NULL: none does */
 };
 
 /* What selectors want of their keys: scores that are summed over the index heads, or each head's */
@@ -25,7 +25,7 @@ int cb_index_keys_open(struct index_keys *x, void *state, const struct attention
 /* The same as rows of type t */
 int cb_index_rows_open(struct index_keys *x, void *state, const struct attention *a, enum kv_type t,
                        int hd, int per);
-/* A device that scores keys in strips may hold copies of these. */
+/* The device may hold copies of these: it has memory of its own, and scores them. */
 int cb_index_keys_mirror(struct index_keys *x, const struct attention *a);
 /* Keys k[n][hd], `stride` floats apart, become keys at.. by the ops of d */
 void cb_index_keys_put(const struct index_keys *x, struct device *d, const float *k, int stride,

@@ -238,6 +238,19 @@ struct index_topk {
     int later;           /* 1: idx may be written until cb_device_wait() */
 };
 
+/* The k blocks of each head whose largest q . key is largest; ties: the earlier block */
+struct block_topk {
+    enum kv_type type;
+    const void *keys; /* rows of hd numbers, which all heads score */
+    const float *q;   /* [n_head][hd] */
+    int n_head, hd;
+    int block, n_block, k; /* block b is rows b * block .. (b + 1) * block - 1; 0 < k < n_block */
+    int32_t *idx;          /* [n_head][idx_stride] -> their k * block rows, ascending */
+    int idx_stride;
+    int after; /* rows after all blocks, which lists have as well. The caller writes them there */
+    int later; /* 1: idx may be written until cb_device_wait() */
+};
+
 /* What no key of a page can exceed: for a query head, the sum over c of max(q[c] * min[c],
  * q[c] * max[c]) with the page's bounds (sketch.h). A score is the largest, or the mean, over `per`
  * query heads: all of a KV head's, or 1. */
@@ -461,6 +474,8 @@ struct ops {
                        void *strips);
     /* 0: the device leaves it to the CPU */
     int (*index_topk)(struct device *d, const struct index_topk *t);
+    /* The same; NULL: it always does */
+    int (*block_topk)(struct device *d, const struct block_topk *t);
     /* These two are NULL where they are not supported. */
     void (*block_mass)(struct device *d, const struct block_mass *s);
     void (*line_sums)(struct device *d, const struct line_sums *s);

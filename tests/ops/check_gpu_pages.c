@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* check_gpu_pages.c - bounds of the keys of pages that an accelerator draws, and pages that it
- * chooses by them, against the reference. */
+ * chooses by them, and blocks that it chooses by their keys, against the reference. */
 #include "against_ref.h"
 
 #include "device/sketch.h"
@@ -177,6 +177,94 @@ START_TEST(a_device_draws_bounds)
 }
 END_TEST
 
+/* Each head's largest product with the rows of blocks -> s->out */
+static void score_blocks(const struct block_topk *t, const struct page_scores *s)
+{
+    const int n = t->block * t->n_block;
+    float *y = floats((size_t)(n * t->hd));
+
+    ref->ops->kv_decode(ref, t->type, t->keys, NULL, n, t->hd, y);
+    for (int i = 0; i < t->n_head * t->n_block; i++) {
+        const int h = i / t->n_block, first = i % t->n_block * t->block;
+        float most = -INFINITY;
+        for (int j = first; j < first + t->block; j++) {
+            double sum = 0;
+            for (int c = 0; c < t->hd; c++)
+                sum += (double)t->q[h * t->hd + c] * (double)y[j * t->hd + c];
+            most = fmaxf(most, (float)sum);
+        }
+        s->out[i] = most;
+    }
+    free(y);
+}
+
+/* Rows that the device has stored, and again once some are others. Many blocks score alike where
+ * numbers are whole. */
+START_TEST(a_device_chooses_the_best_blocks)
+{
+    if (!open_isa(_i, 3))
+        return;
+    seed = 88172645463325252ULL;
+    for (int c = 0; c < cb_test_cases(40); c++) {
+        const enum kv_type type = c % KV_TYPE_COUNT;
+        const int hd = type == KV_Q8_0 ? 32 * (1 + below(4)) : head_dims[c % 10];
+        const int whole = c % 2 && type != KV_Q8_0, n_head = 1 + below(c % 5 ? 4 : 20);
+        const int block = 1 + below(c % 3 ? 9 : 140), n_block = 2 + below(c % 7 ? 30 : 400);
+        const int after = c % 3 * below(block + 1), n = n_block * block + after;
+        const int k = 1 + below(n_block - 1), stride = n + 1;
+        const size_t row = cb_kv_row_bytes(type, hd);
+        float *x = floats((size_t)(n * hd)), *q = floats((size_t)(n_head * hd));
+        uint8_t *rows = malloc((size_t)n * row);
+        const struct page_scores s = { .n_head = n_head,
+                                       .per = 1,
+                                       .n_page = n_block,
+                                       .out = poisoned((size_t)(n_head * n_block)),
+                                       .out_stride = n_block };
+        const struct block_topk t = { .type = type,
+                                      .keys = rows,
+                                      .q = q,
+                                      .n_head = n_head,
+                                      .hd = hd,
+                                      .block = block,
+                                      .n_block = n_block,
+                                      .k = k,
+                                      .idx = ints((size_t)(n_head * stride)),
+                                      .idx_stride = stride,
+                                      .after = after,
+                                      .later = c / 2 % 2 };
+        const struct page_topk as_pages = {
+            .page = block, .k = k, .idx = t.idx, .idx_stride = stride
+        };
+        if (whole)
+            make_whole(x, n * hd), make_whole(q, n_head * hd);
+        watch_areas(rows, 1, (size_t)n * row, n, 1);
+        for (int again = 0; again < 2; again++) {
+            const int from = again ? below(n) : 0;
+            for (int i = from * hd; again && i < n * hd; i++)
+                x[i] = -x[i];
+            dev->ops->kv_encode(dev, type, x + from * hd, n - from, hd, hd,
+                                rows + (size_t)from * row);
+            for (int h = 0; h < n_head; h++)
+                t.idx[h * stride + k * block + after] = -7;
+            ck_assert_int_eq(dev->ops->block_topk(dev, &t), 1);
+            ck_assert_ok(cb_device_wait(dev));
+            for (int h = 0; h < n_head; h++) {
+                int32_t *end = t.idx + h * stride + k * block;
+                ck_assert_int_eq(end[after], -7);
+                for (int j = 0; j < after; j++)
+                    ck_assert_int_eq(end[j], n_block * block + j);
+                end[0] = -7;
+            }
+            score_blocks(&t, &s);
+            same_pages(&as_pages, &s, whole);
+        }
+        watch_areas(rows, 1, (size_t)n * row, n, 0);
+        ck_assert_int_eq(dev->ops->block_topk(dev, &t), 0); /* no memory of the bank's */
+        free(x), free(q), free(rows), free(s.out), free(t.idx);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("pages");
@@ -188,6 +276,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, a_device_chooses_the_best_pages, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, a_device_draws_bounds, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, a_device_chooses_the_best_blocks, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }

@@ -197,6 +197,7 @@ const std::vector<kernel> kernels = {
     ONE("search", search, sketch_count),
     ONE("search", search, sketch_pick),
     ONE("pages", pages, score_pages),
+    ONE("pages", pages, score_blocks),
     ONE("pages", pages, pick_pages),
     ONE("index", index_, index_put),
     ONE("index", index_, index_query),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.cl - pages of keys whose bounds score highest for one token's queries. A score is that of
- * struct page_scores, but a mean stays a sum, which has the same order. The kernels run one after
- * the other. */
+/* pages.cl - pages of keys that score highest for one token's queries, by bounds or by the keys. A
+ * score by bounds is that of struct page_scores, but a mean stays a sum, which has the same order.
+ * pick_pages runs after the kernel that scores. */
 
 #define SCORE_ITEMS 128
 #define LANES 16 /* items that share a page */
@@ -65,6 +65,51 @@ KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
     }
     if (lane == 0 && at < s->n_page)
         score[(long)list * s->n_page + p] = all;
+}
+
+/* Block GROUP(0) of rows of `type`: its largest dot product with each of q[n_head][hd] ->
+ * score[n_head][n_page]. Items share a row as they share a page; those past the last row take that
+ * one. */
+KERNEL void score_blocks(GLOBAL const struct pages *s, GLOBAL const ulong *block, int type,
+                         int n_head, GLOBAL const float *q, GLOBAL float *score)
+{
+    LOCAL float part_[HEADS * (SCORE_ITEMS + 1)], most_[SCORE_ITEMS / LANES * HEADS];
+    const int item = ITEM(), own = item / LANES, lane = item % LANES, hd = s->hd;
+    const int first = GROUP(0) * s->page, rows = SCORE_ITEMS / LANES;
+
+    for (int from = 0; from < n_head; from += HEADS) {
+        const int heads = n_head - from < HEADS ? n_head - from : HEADS;
+        GLOBAL const float *y = q + (long)from * hd;
+        float most = -INFINITY;
+        for (int j = own; j - own < s->page; j += rows) {
+            bytes_t x = bounds_at(s, block, 0, first + (j < s->page ? j : s->page - 1));
+            float sum[HEADS] = { 0 };
+            for (int c = lane; c < hd; c += LANES) {
+                const float w = stored(type, x, c);
+                UNROLL for (int h = 0; h < HEADS; h++)
+                    sum[h] += y[(long)(h < heads ? h : 0) * hd + c] * w;
+            }
+            for (int h = 0; h < HEADS; h++)
+                part_[h * (SCORE_ITEMS + 1) + item] = sum[h];
+            BARRIER();
+            if (lane < heads) {
+                float dot = 0.0f;
+                for (int i = 0; i < LANES; i++)
+                    dot += part_[lane * (SCORE_ITEMS + 1) + own * LANES + i];
+                most = fmax(most, dot);
+            }
+            BARRIER();
+        }
+        if (lane < heads)
+            most_[own * HEADS + lane] = most;
+        BARRIER();
+        if (item < heads) {
+            for (int i = 0; i < rows; i++)
+                most = fmax(most, most_[i * HEADS + item]);
+            score[(long)(from + item) * s->n_page + GROUP(0)] = most;
+        }
+        BARRIER();
+    }
 }
 
 /* List GROUP(0): the slots of its k best pages, the earlier one of equals, and those before and

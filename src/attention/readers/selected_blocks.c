@@ -26,6 +26,7 @@ struct selected_blocks {
     int *n;                    /* [chunk][n_head] how many tokens each list has */
     float *score;              /* [SCORED][n_head][pieces of n_ctx] */
     int32_t *chosen;           /* [top_k] */
+    float *query;              /* [n_head][hd] of a token whose queries came from the device */
     struct attn_blocks blocks; /* of a prompt's chunk */
     uint8_t *reads;            /* [cap] of these */
     size_t cap;
@@ -64,6 +65,15 @@ static int by_blocks(const struct attention *a)
     return a->model->hp.selector.block % KV_PREPACK == 0;
 }
 
+/* 1: the newest blocks are among the chosen ones, so that all lists of a token have the same number
+ * of tokens, and the device chooses the others. */
+static int device_may_choose(const struct attention *a)
+{
+    const struct selector_params *p = &a->model->hp.selector;
+
+    return a->dev->ops->block_topk && p->local > 0 && p->local < p->top_k;
+}
+
 /* ---- open ---- */
 
 static int open(struct attention *a, void *state)
@@ -73,18 +83,21 @@ static int open(struct attention *a, void *state)
     struct selected_blocks *x = state;
 
     TRY(cb_index_sets_open(a, &x->keys));
-    cb_index_sets_note(a, &x->keys, by_blocks(a));
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x) {
             x->keys.most[l] = most_read(a);
             TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_EACH, p->hd, 1));
+            if (device_may_choose(a))
+                TRY(cb_index_keys_mirror(cb_index_set(&x->keys, l, 0), a));
         }
+    cb_index_sets_note(a, &x->keys, by_blocks(a));
     /* memory for these is committed page by page as the context grows */
     x->n = cb_state_calloc(x, (size_t)a->chunk * n_head, sizeof *x->n);
     x->score =
         cb_state_alloc(x, SCORED * n_head * (size_t)n_piece(a, a->bank->n_ctx), sizeof *x->score);
     x->chosen = cb_state_calloc(x, (size_t)min_int(p->top_k, n_block(a, a->bank->n_ctx)),
                                 sizeof *x->chosen);
+    x->query = cb_state_alloc(x, n_head * (size_t)p->hd, sizeof *x->query);
     return CB_OK;
 }
 
@@ -195,6 +208,55 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m, int
     }
 }
 
+/* The device chooses for the decoded token of c, whose lists end with the newest blocks. 0: it
+ * leaves it to the CPU. */
+static int device_chooses(struct attention *a, const struct chunk *c)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct index_keys *keys = cb_index_set(&x->keys, c->l, 0);
+    const struct selector_params *p = &a->model->hp.selector;
+    const int n = c->pos0 + 1, n_old = n_block(a, n) - p->local, first = n_old * p->block;
+    const struct block_topk t = { .type = keys->type,
+                                  .keys = keys->at,
+                                  .q = c->index.q,
+                                  .n_head = p->n_head,
+                                  .hd = p->hd,
+                                  .block = p->block,
+                                  .n_block = n_old,
+                                  .k = p->top_k - p->local,
+                                  .idx = x->keys.list,
+                                  .idx_stride = most_read(a),
+                                  .after = n - first,
+                                  .later = !a->cold_pages };
+
+    if (!a->dev->ops->block_topk(a->dev, &t))
+        return 0;
+    for (int h = 0; h < p->n_head; h++) {
+        int32_t *list = x->keys.list + (size_t)h * (size_t)most_read(a);
+        x->n[h] = t.k * p->block;
+        for (int j = first; j < n; j++)
+            list[x->n[h]++] = j;
+    }
+    return 1;
+}
+
+/* Lists of the decoded token of c */
+static void choose_one(struct attention *a, const struct chunk *c)
+{
+    struct selected_blocks *x = cb_reader_state(a, c->l);
+    const struct selector_params *p = &a->model->hp.selector;
+    struct chunk host = *c;
+
+    if (c->index.far && device_chooses(a, c))
+        return;
+    if (c->index.far) {
+        cb_device_copy(a->dev, x->query, c->index.q,
+                       (size_t)p->n_head * (size_t)p->hd * sizeof *x->query);
+        host.index.q = x->query;
+    }
+    choose(a, &host, 0, 1, 0);
+}
+
 /* ---- parts ---- */
 
 /* Room for the marks of chunk c, which reads nothing yet */
@@ -238,7 +300,9 @@ static int parts(struct attention *a, const struct chunk *c)
     if (!a->bank->decoding && by_blocks(a))
         return block_parts(a, c);
     TRY(cb_index_sets_fit(&x->keys, (size_t)c->n * n_kv, each));
-    for (int i = 0; i < c->n; i += SCORED)
+    if (a->bank->decoding)
+        choose_one(a, c);
+    for (int i = 0; i < c->n && !a->bank->decoding; i += SCORED)
         choose(a, c, i, min_int(SCORED, c->n - i), 0);
     for (int i = 0; i < c->n; i++) {
         const struct part p = cb_parts_one(a, c, i);
@@ -263,7 +327,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 const struct reader cb_reader_selected_blocks = {
     .name = "blocks that the layer's own selector names",
-    .traits = READ_EXTENDS | READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED | READ_INDEX,
     .claims = claims,
     .state = sizeof(struct selected_blocks),
     .open = open,

@@ -45,7 +45,8 @@ static int open(struct attention *a, void *state)
         if (!scores(a, l))
             continue;
         TRY(cb_index_keys_open(cb_index_set(&x->keys, l, 0), x, a, l, INDEX_SUMS, p->hd, 1));
-        TRY(cb_index_keys_mirror(cb_index_set(&x->keys, l, 0), a));
+        if (cb_index_set(&x->keys, l, 0)->strips && a->dev->ops->index_topk)
+            TRY(cb_index_keys_mirror(cb_index_set(&x->keys, l, 0), a));
     }
     cb_index_sets_note(a, &x->keys, 0);
     return cb_index_choice_open(&x->choice, x, p->n_head, p->hd, a->bank->n_ctx, p->top_k);
