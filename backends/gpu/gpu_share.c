@@ -216,37 +216,50 @@ static void let_go(const struct gpu *g, struct gpu_share *s, uint64_t *used, uin
     *most = of_layer[w->layer] > *most ? of_layer[w->layer] : *most;
 }
 
-/* Lets weights go until what stays, and two buffers for the others, fit into `room`. 0: they never
- * do */
-static int fit(const struct gpu *g, int two, uint64_t room, uint64_t *of_layer, int n_layer,
+/* Lets weights go until what stays, and n_buffer buffers for the others, fit into `room`. 0: they
+ * never do */
+static int fit(const struct gpu *g, int n_buffer, uint64_t room, uint64_t *of_layer, int n_layer,
                struct gpu_share *s)
 {
+    const uint64_t n = (uint64_t)n_buffer;
     uint64_t most = largest(of_layer, n_layer), used = 0;
 
     *s = (struct gpu_share){ .weights = g->traffic.weights_bytes, .n_stay = g->n_weight };
     for (int i = 0; i < g->n_weight; i++)
         used += cb_gpu_weight_block(&g->weight[i]->host);
-    while (used + (two ? 2 * most : 0) > room && s->n_stay)
+    while (used + n * most > room && s->n_stay)
         let_go(g, s, &used, of_layer, &most);
-    s->ahead = two ? (size_t)most : 0;
-    return used + 2 * s->ahead <= room && s->ahead <= g->most_block;
+    s->buffer = n ? (size_t)most : 0;
+    s->n_buffer = most ? n_buffer : 0;
+    return used + n * most <= room && s->buffer <= g->most_block;
 }
 
 /* What the rows of two layers take, or else of one, which then do not come ahead of need; 0: the
  * CPU attends to a part of them. */
-static uint64_t rows_room(const struct gpu *g, uint64_t rows)
+static uint64_t rows_room(const struct gpu *g, uint64_t rows, int n_layer)
 {
-    const uint64_t two = cb_gpu_mirror_takes(g, rows), one = cb_gpu_mirror_takes(g, rows / 2);
-    const uint64_t limit = g->traffic.limit_bytes;
+    const uint64_t takes = cb_gpu_mirror_takes(g, n_layer == 2 ? rows : rows / 2);
+    const int part = n_layer == 2 ? TWO_LAYERS : ONE_LAYER;
 
-    return two <= limit / TWO_LAYERS ? two : one <= limit / ONE_LAYER ? one : 0;
+    return n_layer && takes <= g->traffic.limit_bytes / (uint64_t)part ? takes : 0;
 }
+
+/* What a prompt would like to have, the best first. The CPU takes as long for a chunk of 512 tokens
+ * that reads a byte of rows as 50 to 100 bytes of weights take to be copied, so rows come first.
+ * With two buffers a layer's weights come while the layer before computes; with one they come once
+ * for all chunks as well; with none once for each. */
+static const struct wish {
+    int n_layer, n_buffer; /* whose rows stay */
+} wishes[] = { { 2, 2 }, { 1, 2 }, { 2, 1 }, { 1, 1 }, { 2, 0 },
+               { 1, 0 }, { 0, 2 }, { 0, 1 }, { 0, 0 } };
+
+enum { N_WISH = sizeof wishes / sizeof *wishes };
 
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
                       uint64_t rows, uint64_t more, struct gpu_share *out)
 {
     const uint64_t limit = g->traffic.limit_bytes;
-    const uint64_t more_rows = rows_room(g, rows);
+    const int most_buffers = n_tok >= STREAM_TOKENS ? 2 : 0;
     uint64_t beside = g->traffic.used_bytes - cb_gpu_mirror_bytes(g) + cb_gpu_operands_left(g) +
                       cb_gpu_aligned(more);
     int fits = 0;
@@ -255,13 +268,15 @@ int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_la
         beside -= cb_gpu_weight_block(&g->weight[i]->host);
         g->weight[i]->layer = -1;
     }
-    /* with two buffers and rows, with buffers alone, rows alone, neither */
-    for (int wish = n_tok >= STREAM_TOKENS ? 3 : 1; !fits && wish >= 0; wish--) {
-        const uint64_t taken = beside + (wish % 2 ? more_rows : 0);
-        uint64_t *of_layer = away(layer, n_layer);
-        if (!of_layer)
+    for (int i = 0; !fits && i < N_WISH; i++) {
+        const uint64_t own = rows_room(g, rows, wishes[i].n_layer), taken = beside + own;
+        uint64_t *of_layer;
+        if (wishes[i].n_buffer > most_buffers || (rows && wishes[i].n_layer && !own))
+            continue;
+        if (!(of_layer = away(layer, n_layer)))
             return CB_ENOMEM;
-        fits = fit(g, wish / 2, limit > taken ? limit - taken : 0, of_layer, n_layer, out);
+        fits = fit(g, wishes[i].n_buffer, limit > taken ? limit - taken : 0, of_layer, n_layer,
+                   out);
         free(of_layer);
     }
     return CB_OK;

@@ -48,7 +48,8 @@ void cb_gpu_weight_send(struct gpu *g, struct gpu_weight *w, void *to, int ahead
  * mirrored rows. */
 struct gpu_share {
     uint64_t weights; /* bytes of those that stay on the device */
-    size_t ahead;     /* bytes of each of the two buffers for the others; 0: there are none */
+    size_t buffer;    /* bytes of each buffer for the others */
+    int n_buffer;     /* 2, 1; 0: each product copies its own weight, for each chunk */
     int n_stay;       /* the first so many weights, in the order in which they were loaded */
 };
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,

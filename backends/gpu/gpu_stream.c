@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* gpu_stream.c - weights that the host has, copied for a prompt one layer ahead. There are two
  * buffers (gpu_share.c says of which size): while a layer multiplies by the weights of one, those
- * of the next layer go into the other, one after each product, in the second queue. All chunks of
- * a layer find them. */
+ * of the next layer go into the other, one after each product, in the second queue. A single buffer
+ * is the layer's that multiplies: its weights come one product ahead. All chunks of a layer find
+ * them. */
 #include "gpu_stream.h"
 
 #include <assert.h>
@@ -19,7 +20,7 @@ struct item {
 };
 
 struct half {
-    uint8_t *on;       /* [bytes of the stream] */
+    uint8_t *on;       /* [bytes of the stream]; NULL: the other one has the only buffer */
     struct item *item; /* [n] */
     int n;
 };
@@ -47,13 +48,13 @@ void cb_gpu_stream_close(struct gpu *g)
     g->stream = NULL;
 }
 
-static int open_halves(struct gpu *g, size_t bytes)
+static int open_halves(struct gpu *g, size_t bytes, int n)
 {
     if (!(g->stream = cb_calloc(1, sizeof *g->stream)))
         return CB_ENOMEM;
     g->stream->bytes = bytes;
-    cb_gpu_make_room(g, 2 * cb_gpu_aligned(bytes), GPU_WORK);
-    for (int i = 0; i < 2; i++)
+    cb_gpu_make_room(g, (size_t)n * cb_gpu_aligned(bytes), GPU_WORK);
+    for (int i = 0; i < n; i++)
         if (!(g->stream->half[i].on = cb_gpu_alloc(g, bytes)))
             return CB_ENOMEM;
     return CB_OK;
@@ -85,10 +86,25 @@ static void send(struct gpu *g, struct half *h, struct item *x)
     cb_gpu_weight_send(g, x->w->packed, h->on + x->at, 1);
 }
 
+/* The only buffer goes to the layer that multiplies now; what the other one had there is given
+ * up. */
+static void take_buffer(struct gpu *g, struct half *h)
+{
+    struct half *from = &g->stream->half[h == g->stream->half];
+
+    h->on = from->on;
+    from->on = NULL;
+    for (int i = 0; i < from->n; i++)
+        from->item[i].state = NAMED;
+    cb_gpu_ahead_after(g); /* what is queued reads what the buffer has now */
+}
+
 void cb_gpu_stream_next(struct gpu *g)
 {
     struct half *h = g->stream ? &g->stream->half[g->stream->last] : NULL;
 
+    if (h && !h->on)
+        h = &g->stream->half[!g->stream->last];
     for (int i = 0; h && i < h->n; i++)
         if (h->item[i].state == NAMED) {
             send(g, h, &h->item[i]);
@@ -113,6 +129,8 @@ const void *cb_gpu_stream_find(struct gpu *g, const struct weight *w)
         for (int j = 0; j < h->n; j++) {
             if (h->item[j].w != w)
                 continue;
+            if (!h->on)
+                take_buffer(g, h);
             if (h->item[j].state == NAMED)
                 send(g, h, &h->item[j]);
             if (h->item[j].state == SENT)
@@ -162,7 +180,7 @@ void cb_gpu_weights_share(struct device *d, const struct layer_weights *layer, i
     if (!n_layer || g->status || cb_gpu_share_plan(g, layer, n_layer, n_tok, rows, 0, &s))
         return;
     cb_gpu_share_keep(g, s.n_stay);
-    if (s.ahead && open_halves(g, s.ahead))
+    if (s.n_buffer && open_halves(g, s.buffer, s.n_buffer))
         cb_gpu_stream_close(g); /* each product brings its own */
 }
 
@@ -174,6 +192,6 @@ int cb_gpu_weights_plan(struct device *d, const struct layer_weights *layer, int
     assert(cb_device_is_mine(d));
     TRY(cb_gpu_share_plan(cb_gpu_of(d), layer, n_layer, n_tok, rows, more, &s));
     *weights = s.weights;
-    *ahead = 2 * s.ahead;
+    *ahead = (uint64_t)s.n_buffer * s.buffer;
     return CB_OK;
 }

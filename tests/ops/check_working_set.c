@@ -251,23 +251,41 @@ START_TEST(rows_of_two_layers)
 }
 END_TEST
 
-/* Weights give way to the rows of one layer where there is no room for those of two: the device
- * attends with all of them, which come for each layer of a second prompt. */
-START_TEST(rows_of_one_layer)
+/* The device attends to all rows of two prompts in a working set that holds far less than them.
+ * Weights come once for all chunks of a prompt. */
+static void two_prompts(uint64_t working_set)
 {
-    struct cb_model *m = model_on(NAME, 5 << 19, 0);
+    struct cb_model *m = model_on(NAME, working_set, 0);
     struct cb_session *s = session_of(m, "full");
     const int32_t *text = cb_toy_text(m);
+    struct cb_memory mem;
     struct device_traffic t;
 
     ck_assert_ok(cb_session_prefill(s, text, PROMPT, NULL));
     ck_assert_ok(cb_session_prefill(s, text + PROMPT, SECOND, NULL));
+    cb_session_memory(s, &mem);
     t = traffic_of(m);
     ck_assert_uint_eq(t.host_rows, 0);
+    ck_assert_uint_gt(t.hit_rows, 0);
     ck_assert_uint_lt(t.kv_bytes, LAYERS * ALL * row_bytes(m) / 3);
+    ck_assert_uint_le(t.weights_in_bytes, 2 * mem.weights_bytes);
     ck_assert_uint_le(t.peak_bytes, t.limit_bytes);
     cb_session_close(s);
     cb_model_close(m);
+}
+
+/* Weights give way to the rows of one layer where those of two would take more than a quarter.
+ * Here those that stay would leave no room for rows. */
+START_TEST(rows_of_one_layer)
+{
+    two_prompts(7 << 18);
+}
+END_TEST
+
+/* Rows come before the second of two buffers for weights. */
+START_TEST(rows_beside_one_buffer)
+{
+    two_prompts(11 << 18);
 }
 END_TEST
 
@@ -356,6 +374,7 @@ int main(void)
     tcase_add_test(tc, rows_of_streamed_layers);
     tcase_add_test(tc, rows_of_two_layers);
     tcase_add_test(tc, rows_of_one_layer);
+    tcase_add_test(tc, rows_beside_one_buffer);
     tcase_add_test(tc, a_stopped_prompt);
     tcase_add_test(tc, beside_others);
     suite_add_tcase(s, tc);
