@@ -392,9 +392,9 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
     k->times++;
     if (!strcmp(k->name, "sketch_pick") || !strcmp(k->name, "index_scan")) /* 1024, 128 slots */
         search.piece = *k->name == 's' ? x : x / 8, search.n_kv = y;
-    if (!strcmp(k->name, "pick_pages"))
-        picked.at = *(uint64_t *)arg[2],
+    if (!strcmp(k->name, "pick_pages") || !strcmp(k->name, "list_pages")) /* of a list, a piece */
+        picked.at = *(uint64_t *)arg[*k->name == 'p' ? 2 : 5],
         picked.of = sent.to == *(uint64_t *)arg[0] ? sent.from : NULL,
-        picked.n_list = picked.of ? x : 0;
+        picked.n_list = picked.of ? (*k->name == 'p' ? x : y) : 0;
     return OK;
 }

@@ -67,7 +67,8 @@ static int choose(struct gpu *g, struct gpu_program *p, const struct head_topk *
     const int n = t->k + t->after;
     const size_t found_bytes = (size_t)(n + 1) * sizeof(int32_t);
     const size_t bytes = cb_gpu_aligned(sizeof(struct gpu_pages)) + cb_gpu_aligned(floats(t->n)) +
-                         cb_gpu_aligned(work_bytes(t->n_head, t->n)) + cb_gpu_aligned(found_bytes);
+                         cb_gpu_aligned(work_bytes(t->n_head, t->n)) + cb_gpu_aligned(found_bytes) +
+                         cb_gpu_pick_bytes(1, t->n);
     struct gpu_pages *of;
     void *on, *host;
     int32_t *found;
@@ -86,7 +87,7 @@ static int choose(struct gpu *g, struct gpu_program *p, const struct head_topk *
         (struct gpu_pages){ .n_page = t->n, .page = 1, .lo = t->lo, .k = t->k, .after = t->after };
     cb_gpu_send(g, on, of, sizeof *of);
     best_of_heads(g, x, g->logits.stride, t->n_head, t->n, t->normed, score);
-    cb_gpu_pick_pages(g, p, on, score, 1, found);
+    cb_gpu_pick_pages(g, p, on, score, 1, t->n, found);
     cb_gpu_fetch_rows(g, t->idx, found + 1, (size_t)t->k * sizeof *found);
     g->lists_sent = g->emptied + 1;
     g->logits.to = NULL;

@@ -22,7 +22,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
     const struct block_topk *t = x->t;
     const size_t heads = (size_t)t->n_head, q = heads * (size_t)t->hd * sizeof(float);
     const size_t found = heads * (size_t)(x->n + 1) * sizeof(int32_t);
-    size_t bytes = cb_gpu_aligned(q) + cb_gpu_aligned(found);
+    size_t bytes = cb_gpu_aligned(q) + cb_gpu_aligned(found) +
+                   cb_gpu_pick_bytes(t->n_head, t->n_block);
 
     x->q = g ? cb_gpu_in(g, t->q, q) : NULL;
     x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
@@ -41,7 +42,7 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
     };
 
     cb_gpu_run(g, p, "score_blocks", blocks, SCORE_ITEMS, score, 6, cb_gpu_mirror_pieces(g));
-    cb_gpu_pick_pages(g, p, x->on, x->score, t->n_head, x->found);
+    cb_gpu_pick_pages(g, p, x->on, x->score, t->n_head, t->n_block, x->found);
 }
 
 /* 0: there is no room. */

@@ -14,6 +14,10 @@ enum {
     SCORE_ITEMS = 128, /* as in pages.cl */
     LANES = 16,
     PICK_ITEMS = 256,
+    PICK_ALONE = 8192, /* pages of a list that one group chooses from */
+    PICK_PIECE = 4096,
+    PICK_BUCKETS = 2048,
+    PICK_PASSES = 3,
     NO_PROGRAM = 4, /* the note's bit */
 };
 
@@ -55,7 +59,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
     x->q = g ? cb_gpu_in(g, s->q, q) : NULL;
     x->score = g ? cb_gpu_scratch(g, score) : NULL;
     x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
-    return cb_gpu_aligned(q) + cb_gpu_aligned(score) + cb_gpu_aligned(found);
+    return cb_gpu_aligned(q) + cb_gpu_aligned(score) + cb_gpu_aligned(found) +
+           cb_gpu_pick_bytes(x->n_list, s->n_page);
 }
 
 /* What the kernels are to know goes to the device. 0: there is no room for all bounds. */
@@ -87,13 +92,54 @@ struct gpu_program *cb_gpu_pages_program(struct gpu *g)
                                  "the CPU scores pages: the kernels do not compile");
 }
 
-void cb_gpu_pick_pages(struct gpu *g, struct gpu_program *p, const void *of, const float *score,
-                       int n_list, int32_t *found)
+static int pieces_of(int n_page)
 {
-    const size_t lists[3] = { (size_t)n_list, 1, 1 };
-    const struct gpu_arg arg[] = { GPU_P(of), GPU_P(score), GPU_P(found) };
+    return n_page > PICK_ALONE ? (n_page + PICK_PIECE - 1) / PICK_PIECE : 0;
+}
 
-    cb_gpu_run(g, p, "pick_pages", lists, PICK_ITEMS, arg, 3, NULL);
+static size_t count_bytes(int n_list)
+{
+    return (size_t)n_list * PICK_PASSES * PICK_BUCKETS * sizeof(uint32_t);
+}
+
+static size_t part_bytes(int n_list, int n_page)
+{
+    return (size_t)n_list * (size_t)pieces_of(n_page) * 2 * sizeof(int32_t);
+}
+
+size_t cb_gpu_pick_bytes(int n_list, int n_page)
+{
+    return pieces_of(n_page)
+               ? cb_gpu_aligned(count_bytes(n_list)) + cb_gpu_aligned(part_bytes(n_list, n_page))
+               : 0;
+}
+
+void cb_gpu_pick_pages(struct gpu *g, struct gpu_program *p, const void *of, const float *score,
+                       int n_list, int n_page, int32_t *found)
+{
+    const int n_piece = pieces_of(n_page);
+    const size_t lists[3] = { (size_t)n_list, 1, 1 };
+    const size_t pieces[3] = { (size_t)n_piece, (size_t)n_list, 1 };
+    void *count = n_piece ? cb_gpu_scratch(g, count_bytes(n_list)) : NULL;
+    void *part = n_piece ? cb_gpu_scratch(g, part_bytes(n_list, n_page)) : NULL;
+    const struct gpu_arg alone[] = { GPU_P(of), GPU_P(score), GPU_P(found) };
+    const struct gpu_arg clear[] = { GPU_P(count) };
+    const struct gpu_arg parts[] = { GPU_P(of), GPU_P(score), GPU_P(count), GPU_I(n_piece),
+                                     GPU_P(part) };
+    const struct gpu_arg list[] = { GPU_P(of),      GPU_P(score), GPU_P(count),
+                                    GPU_I(n_piece), GPU_P(part),  GPU_P(found) };
+
+    if (!n_piece) {
+        cb_gpu_run(g, p, "pick_pages", lists, PICK_ITEMS, alone, 3, NULL);
+        return;
+    }
+    cb_gpu_run(g, p, "clear_counts", lists, PICK_ITEMS, clear, 1, NULL);
+    for (int pass = 0; pass < PICK_PASSES; pass++) {
+        const struct gpu_arg counts[] = { GPU_P(of), GPU_P(score), GPU_I(pass), GPU_P(count) };
+        cb_gpu_run(g, p, "count_pages", pieces, PICK_ITEMS, counts, 4, NULL);
+    }
+    cb_gpu_run(g, p, "part_pages", pieces, PICK_ITEMS, parts, 5, NULL);
+    cb_gpu_run(g, p, "list_pages", pieces, PICK_ITEMS, list, 6, NULL);
 }
 
 static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
@@ -104,7 +150,7 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
                                      GPU_P(x->q), GPU_P(x->score) };
 
     cb_gpu_run(g, p, "score_pages", pages, SCORE_ITEMS, score, 4, cb_gpu_mirror_pieces(g));
-    cb_gpu_pick_pages(g, p, x->on, x->score, x->n_list, x->found);
+    cb_gpu_pick_pages(g, p, x->on, x->score, x->n_list, x->t->s.n_page, x->found);
 }
 
 static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)

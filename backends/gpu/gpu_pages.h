@@ -15,8 +15,9 @@ struct gpu_pages {
 
 struct gpu_program *cb_gpu_pages_program(struct gpu *g); /* NULL: it does not compile */
 /* The lists that struct gpu_pages `of` describes, by score[n_list][n_page] -> found[n_list], each
- * after its number, all on the device */
+ * after its number, all on the device. cb_gpu_pick_bytes: of work space for it */
 void cb_gpu_pick_pages(struct gpu *g, struct gpu_program *p, const void *of, const float *score,
-                       int n_list, int32_t *found);
+                       int n_list, int n_page, int32_t *found);
+size_t cb_gpu_pick_bytes(int n_list, int n_page);
 
 #endif

@@ -3,7 +3,7 @@
  * attends to, against the reference. */
 #include "against_ref.h"
 
-enum { KV = 3, GROUP = 9, GAP = 5 }; /* GAP: beyond a head's logits */
+enum { KV = 3, GROUP = 9, GAP = 5, MANY = 8193 }; /* GAP: beyond a head's logits */
 
 /* A token's attention over n entries of rows that the device has stored, and the choice of some */
 struct token {
@@ -28,7 +28,7 @@ static void open_token(struct token *x, int c)
     x->n_head = c % 4 == 1 ? 1 : x->n_kv * group;
     x->after = 1 + below(20);
     x->lo = c % 3 ? 0 : below(9);
-    x->n_cand = 2 + below(c % 4 ? 300 : 4000);
+    x->n_cand = c % 20 == 8 ? MANY + below(MANY) : 2 + below(c % 4 ? 300 : 4000);
     x->k = 1 + below(x->n_cand - 1);
     x->n = x->lo + x->n_cand + x->after;
     x->stride = x->n + GAP;

@@ -5,7 +5,7 @@
 
 #include "device/sketch.h"
 
-enum { KV = 3, GROUP = 9 };
+enum { KV = 3, GROUP = 9, MANY = 8193 };
 
 /* The k best of ref's scores, and what they have at least */
 static float best_of(const struct page_scores *s, int list, int k, int32_t *best)
@@ -64,9 +64,11 @@ START_TEST(a_device_chooses_the_best_pages)
         return;
     seed = 88172645463325252ULL;
     for (int c = 0; c < cb_test_cases(40); c++) {
-        const int hd = head_dims[c % 10], group = c % 5 ? 1 + below(GROUP) : 16;
-        const int n_kv = 1 + below(KV), page = 1 + below(20), whole = c % 2, from = c % 3;
-        const int n_page = 2 + below(c % 4 ? 40 : 700), n = n_page + from, per = c % 7 ? group : 1;
+        const int many = c % 20 == 9; /* several groups choose */
+        const int hd = many ? 32 : head_dims[c % 10], group = c % 5 ? 1 + below(GROUP) : 16;
+        const int n_kv = 1 + below(KV), page = 1 + below(many ? 2 : 20), whole = c % 2;
+        const int n_page = many ? MANY + below(MANY) : 2 + below(c % 4 ? 40 : 700);
+        const int from = c % 3, n = n_page + from, per = c % 7 ? group : 1;
         const size_t n_k = (size_t)(n_kv * n * page * hd), bytes = cb_bounds_bytes(hd);
         float *k = floats(n_k), *q = floats((size_t)(n_kv * group * hd));
         const size_t k_bytes = n_k / (size_t)n_kv * sizeof *k;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* pages.cl - pages of keys that score highest for one token's queries, by bounds or by the keys. A
  * score by bounds is that of struct page_scores, but a mean stays a sum, which has the same order.
- * pick_pages runs after the kernel that scores. */
+ * pick_pages runs after the kernel that scores, or for lists of many pages the four kernels after
+ * it, which have several groups for a list. */
 
 #define SCORE_ITEMS 128
 #define LANES 16 /* items that share a page */
 #define HEADS 8 /* query heads at a time */
 #define PICK_ITEMS 256
+#define PICK_PIECE 4096 /* pages that a group of a long list has */
+#define PICK_BUCKETS 2048
+#define PICK_PASSES 3
 
 /* As struct gpu_pages in gpu_pages.c. Page p of KV head h is row first + p of its n_block pieces of
  * 1 << shift rows. */
@@ -112,6 +116,32 @@ KERNEL void score_blocks(GLOBAL const struct pages *s, GLOBAL const ulong *block
     }
 }
 
+/* The slots of page p, the at-th that was chosen */
+FUNCTION void put_page(GLOBAL const struct pages *s, int p, int at, GLOBAL int *out)
+{
+    for (int i = 0; i < s->page; i++)
+        out[at * s->page + i] = s->lo + p * s->page + i;
+}
+
+/* Where the slots of a list's pages go: after its number of slots and those before all pages. These
+ * and the slots after all pages are written where `whole` is 1. */
+FUNCTION GLOBAL int *begin_list(GLOBAL const struct pages *s, GLOBAL int *found, int list,
+                                int whole)
+{
+    const int n_found = s->k * s->page, n_all = s->before + n_found + s->after;
+    GLOBAL int *out = found + (long)list * (n_all + 1) + 1 + s->before;
+
+    if (!whole)
+        return out;
+    if (ITEM() == 0)
+        found[(long)list * (n_all + 1)] = n_all;
+    for (int i = ITEM(); i < s->before; i += PICK_ITEMS)
+        out[i - s->before] = s->lo - s->before + i;
+    for (int i = ITEM(); i < s->after; i += PICK_ITEMS)
+        out[n_found + i] = s->lo + s->n_page * s->page + i;
+    return out;
+}
+
 /* List GROUP(0): the slots of its k best pages, the earlier one of equals, and those before and
  * after all pages, ascending -> found[n_list], after their number. An item has adjacent pages. */
 KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, GLOBAL int *found)
@@ -121,23 +151,148 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
     const int item = ITEM(), n = s->n_page, each = (n + PICK_ITEMS - 1) / PICK_ITEMS;
     const int from = item * each, to = from + each < n ? from + each : n;
     GLOBAL const float *x = score + (long)GROUP(0) * n;
-    const int n_found = s->k * s->page, n_all = s->before + n_found + s->after;
-    GLOBAL int *out = found + (long)GROUP(0) * (n_all + 1) + 1 + s->before;
+    GLOBAL int *out = begin_list(s, found, GROUP(0), 1);
     int equal, seen;
     const uint kth = group_kth(x, n, s->k, count_, before_, end_, &equal);
     int at = group_best_before(x, from, to, kth, equal, before_, PICK_ITEMS, &seen);
 
-    if (item == 0)
-        found[(long)GROUP(0) * (n_all + 1)] = n_all;
-    for (int i = item; i < s->before; i += PICK_ITEMS)
-        out[i - s->before] = s->lo - s->before + i;
-    for (int i = item; i < s->after; i += PICK_ITEMS)
-        out[n_found + i] = s->lo + n * s->page + i;
-    for (int p = from; p < to; p++) {
-        if (!is_best(x[p], kth, equal, &seen))
-            continue;
-        for (int i = 0; i < s->page; i++)
-            out[at * s->page + i] = s->lo + p * s->page + i;
-        at++;
+    for (int p = from; p < to; p++)
+        if (is_best(x[p], kth, equal, &seen))
+            put_page(s, p, at++, out);
+}
+
+/* ---- the same for long lists: piece GROUP(0) of list GROUP(1) ---- */
+
+/* No page is counted yet. */
+KERNEL void clear_counts(GLOBAL uint *count)
+{
+    for (int i = ITEM(); i < PICK_PASSES * PICK_BUCKETS; i += PICK_ITEMS)
+        count[(long)GROUP(0) * (PICK_PASSES * PICK_BUCKETS) + i] = 0;
+}
+
+/* Scores are told apart by 11, 11 and 10 bits. */
+FUNCTION int pass_shift(int pass)
+{
+    return pass == 0 ? 21 : pass == 1 ? 10 : 0;
+}
+
+/* The upper bits of the k-th score, of as many passes as have counted; *equal: how many pages with
+ * these bits are among the k */
+FUNCTION uint counted_bits(int k, GLOBAL const uint *count, int passes, IN_LOCAL int *before,
+                           IN_LOCAL int *end, int *equal)
+{
+    const int each = PICK_BUCKETS / PICK_ITEMS, first = PICK_BUCKETS - 1 - ITEM() * each;
+    uint bits = 0;
+
+    *equal = k;
+    for (int pass = 0; pass < passes; pass++, count += PICK_BUCKETS) {
+        int own = 0, above, all;
+        for (int i = 0; i < each; i++)
+            own += (int)count[first - i];
+        above = group_before(own, before, PICK_ITEMS, &all);
+        if (above < *equal && above + own >= *equal) {
+            int b = first;
+            for (; above + (int)count[b] < *equal; b--)
+                above += (int)count[b];
+            end[0] = b;
+            end[1] = *equal - above;
+        }
+        BARRIER();
+        bits = bits << (pass == 2 ? 10 : 11) | (uint)end[0];
+        *equal = end[1];
     }
+    return bits;
+}
+
+FUNCTION int piece_end(int n)
+{
+    const int end = (GROUP(0) + 1) * PICK_PIECE;
+
+    return end < n ? end : n;
+}
+
+/* How many pages have each number in the bits of this pass, of those that have the bits of the
+ * passes before it, added to count[n_list][PICK_PASSES][PICK_BUCKETS] */
+KERNEL void count_pages(GLOBAL const struct pages *s, GLOBAL const float *score, int pass,
+                        GLOBAL uint *count)
+{
+    LOCAL uint count_[PICK_BUCKETS];
+    LOCAL int before_[PICK_ITEMS], end_[2];
+    const int item = ITEM(), n = s->n_page, end = piece_end(n), shift = pass_shift(pass);
+    const uint mask = pass == 2 ? 1023u : 2047u;
+    GLOBAL const float *x = score + (long)GROUP(1) * n;
+    GLOBAL uint *all = count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS);
+    int equal;
+    const uint bits = counted_bits(s->k, all, pass, before_, end_, &equal);
+
+    for (int i = item; i < PICK_BUCKETS; i += PICK_ITEMS)
+        count_[i] = 0;
+    BARRIER();
+    for (int p = GROUP(0) * PICK_PIECE + item; p < end; p += PICK_ITEMS) {
+        const uint at = in_order(x[p]);
+        if (pass == 0 || at >> pass_shift(pass - 1) == bits)
+            ADD_TO(&count_[at >> shift & mask], 1u);
+    }
+    BARRIER();
+    for (int i = item; i < PICK_BUCKETS; i += PICK_ITEMS)
+        if (count_[i])
+            ADD_TO(&all[pass * PICK_BUCKETS + i], count_[i]);
+}
+
+/* How many of a piece's pages score above the k-th, and as it -> part[n_list][n_piece][2] */
+KERNEL void part_pages(GLOBAL const struct pages *s, GLOBAL const float *score,
+                       GLOBAL const uint *count, int n_piece, GLOBAL int *part)
+{
+    LOCAL int before_[PICK_ITEMS], end_[2], above_[PICK_ITEMS], same_[PICK_ITEMS];
+    const int item = ITEM(), n = s->n_page, end = piece_end(n);
+    GLOBAL const float *x = score + (long)GROUP(1) * n;
+    int equal, above = 0, same = 0;
+    const uint kth = counted_bits(s->k, count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS),
+                                  PICK_PASSES, before_, end_, &equal);
+
+    for (int p = GROUP(0) * PICK_PIECE + item; p < end; p += PICK_ITEMS) {
+        above += in_order(x[p]) > kth;
+        same += in_order(x[p]) == kth;
+    }
+    above = group_count(above, above_, PICK_ITEMS);
+    same = group_count(same, same_, PICK_ITEMS);
+    part += ((long)GROUP(1) * n_piece + GROUP(0)) * 2;
+    if (item == 0) {
+        part[0] = above;
+        part[1] = same;
+    }
+}
+
+/* As pick_pages: the slots of a piece's pages go after those of the pieces before it. */
+KERNEL void list_pages(GLOBAL const struct pages *s, GLOBAL const float *score,
+                       GLOBAL const uint *count, int n_piece, GLOBAL const int *part,
+                       GLOBAL int *found)
+{
+    LOCAL int before_[PICK_ITEMS], end_[2], above_[PICK_ITEMS], same_[PICK_ITEMS];
+    const int item = ITEM(), n = s->n_page, end = piece_end(n), each = PICK_PIECE / PICK_ITEMS;
+    const int from = GROUP(0) * PICK_PIECE + item * each;
+    const int to = from + each < end ? from + each : end;
+    GLOBAL const float *x = score + (long)GROUP(1) * n;
+    GLOBAL int *out = begin_list(s, found, GROUP(1), GROUP(0) == 0);
+    int equal, above = 0, same = 0, own_above = 0, own_same = 0, all;
+    const uint kth = counted_bits(s->k, count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS),
+                                  PICK_PASSES, before_, end_, &equal);
+
+    part += (long)GROUP(1) * n_piece * 2;
+    for (int i = item; i < GROUP(0); i += PICK_ITEMS) {
+        above += part[2 * i];
+        same += part[2 * i + 1];
+    }
+    above = group_count(above, above_, PICK_ITEMS);
+    same = group_count(same, same_, PICK_ITEMS);
+    for (int p = from; p < to; p++) {
+        own_above += in_order(x[p]) > kth;
+        own_same += in_order(x[p]) == kth;
+    }
+    above += group_before(own_above, before_, PICK_ITEMS, &all);
+    same += group_before(own_same, before_, PICK_ITEMS, &all);
+    above += same < equal ? same : equal;
+    for (int p = from; p < to; p++)
+        if (is_best(x[p], kth, equal, &same))
+            put_page(s, p, above++, out);
 }
