@@ -68,6 +68,7 @@ cpu_avx2_dots = \
 	backends/cpu/attention/index_scan_avx2.c \
 	backends/cpu/attention/sketch_avx2.c \
 	backends/cpu/matmul/mm_avx2.c backends/cpu/matmul/mm_dot_avx2.h backends/cpu/matmul/mm_runs.h \
+	backends/cpu/matmul/mm_code_sums.h backends/cpu/matmul/mm_quantize_avx2.h \
 	backends/cpu/peak/peak_avx2.c \
 	backends/cpu/vector/dot_avx2.h backends/cpu/vector/vec_avx2.h
 cpu_avx2_cflags = $(cpu_cflags) -mavx2 -mfma -mf16c
@@ -100,7 +101,7 @@ cpu_avx512_dots = \
 	backends/cpu/attention/sketch_avx512.c \
 	backends/cpu/matmul/mm_avx512.c backends/cpu/matmul/mm_dot_avx512.h \
 	backends/cpu/matmul/mm_block_avx512.h \
-	backends/cpu/matmul/mm_quantize_avx512.h \
+	backends/cpu/matmul/mm_code_sums.h backends/cpu/matmul/mm_quantize_avx512.h \
 	backends/cpu/matmul/mm_runs.h \
 	backends/cpu/peak/peak_avx512.c \
 	backends/cpu/vector/dot_avx512.h backends/cpu/vector/vec_avx512.h

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
+#include "mm_code_sums.h"
 #include "mm_table.h"
 
 enum { QUANTIZE_MOST = 8 }; /* tokens at once */
@@ -53,18 +54,6 @@ INLINE __m256 tops(const __m512 v[QUANTIZE_MOST])
     all = _mm512_max_ps(_mm512_unpacklo_ps(four[0], four[1]), _mm512_unpackhi_ps(four[0], four[1]));
     all = _mm512_max_ps(all, _mm512_permute_ps(all, 0x4e));
     return _mm512_castps512_ps256(_mm512_permutexvar_ps(order, all));
-}
-
-/* Numbers i and 4 + i: the sums of codes 0..15 and 16..31 of c[i] */
-INLINE __m256i code_sums(const __m256i c[4])
-{
-    const __m256i ones = _mm256_set1_epi16(1), one_bytes = _mm256_set1_epi8(1);
-    __m256i s[4];
-
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++)
-        s[i] = _mm256_madd_epi16(_mm256_maddubs_epi16(one_bytes, c[i]), ones);
-    return _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
 }
 
 /* quantize_block() of tokens i..i+m-1 of n, m a constant; those of x are n_in numbers apart. */
