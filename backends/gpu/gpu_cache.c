@@ -241,7 +241,9 @@ void cb_gpu_cache_bring(struct gpu *g, const struct kv_run *run, int n)
         of[n_of++] = c;
         late |= is_late(g, c);
     }
-    g->found.used = n_found == n && (g->found.sent || n_found == g->found.n_list);
+    /* all lists are read: one by each KV head, or the only one by all */
+    g->found.used =
+        n_found == n && (g->found.sent || g->found.n_list == 1 || n_found == g->found.n_list);
     if (g->found.to && !g->found.used)
         cb_gpu_found_home(g);
     else if (late)

@@ -53,6 +53,7 @@ static void fill(struct gpu *g)
                            .page_topk = cb_gpu_page_topk,
                            .strips_put = cb_gpu_strips_put,
                            .index_topk = cb_gpu_index_topk,
+                           .mean_rows = cb_gpu_mean_rows,
                            .block_topk = cb_gpu_block_topk,
                            .short_conv = cb_gpu_short_conv,
                            .decays = cb_gpu_decays,

@@ -26,7 +26,7 @@ enum {
 struct gpu_strips {
     int32_t n, n_head, hd, pad;
     uint32_t page_bytes;
-    int32_t k, n_near, n_piece;
+    int32_t k, n_near, n_piece, per, after;
 };
 
 static struct gpu_program *program(struct gpu *g)
@@ -134,7 +134,7 @@ void cb_gpu_strips_put(struct device *d, const float *x, int n, int stride, int 
 struct choice {
     const struct index_topk *t;
     struct gpu_blocks b;
-    int n_piece;
+    int n_piece, n;                    /* n: of the list */
     void *on, *q, *weight;             /* what is known of it */
     void *code, *step, *count;         /* of the query */
     void *score, *part, *near, *exact; /* of keys */
@@ -147,7 +147,7 @@ static size_t work_space(struct gpu *g, struct choice *x)
     const struct index_scan *s = &x->t->s;
     const size_t heads = (size_t)s->n_head, near = (size_t)x->t->n_near;
     const size_t q = heads * (size_t)s->hd * sizeof(float), w = heads * sizeof(float);
-    const size_t found = (size_t)(x->t->k + 1) * sizeof(int32_t);
+    const size_t found = (size_t)(x->n + 1) * sizeof(int32_t);
     size_t bytes = cb_gpu_aligned(q) + cb_gpu_aligned(w) + cb_gpu_aligned(found);
 
     x->q = g ? cb_gpu_in(g, s->q, q) : NULL;
@@ -174,7 +174,9 @@ static int describe(struct gpu *g, struct choice *x)
                                    .page_bytes = (uint32_t)(x->b.bytes << x->b.shift),
                                    .k = x->t->k,
                                    .n_near = x->t->n_near,
-                                   .n_piece = x->n_piece };
+                                   .n_piece = x->n_piece,
+                                   .per = x->t->per,
+                                   .after = x->t->after };
 
     x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
     return x->on != NULL;
@@ -228,9 +230,12 @@ static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
     work_space(g, x);
     launch(g, p, x);
     g->traffic.hit_sketches += (uint64_t)x->b.n_block / STRIP_BLOCK;
-    const struct gpu_found found = {
-        .to = t->idx, .on = x->found, .n_list = 1, .n = t->k, .stride = t->k, .end = t->s.n
-    };
+    const struct gpu_found found = { .to = t->idx,
+                                     .on = x->found,
+                                     .n_list = 1,
+                                     .n = x->n,
+                                     .stride = x->n,
+                                     .end = t->s.n * t->per + t->after };
     cb_gpu_found_end(g, found, t->later);
     return 1;
 }
@@ -244,7 +249,8 @@ int cb_gpu_index_topk(struct device *d, const struct index_topk *t)
                                .bytes = cb_strip_row_bytes(t->s.hd),
                                .n_kv = 1,
                                .n_block = n_block * STRIP_BLOCK },
-                        .n_piece = (t->s.n + PIECE - 1) / PIECE };
+                        .n_piece = (t->s.n + PIECE - 1) / PIECE,
+                        .n = t->k * t->per + t->after };
     struct gpu_program *p;
     int done;
 

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "gpu.h"
 
-enum { MOST_KERNEL = 16, EACH_ITEMS = 64 };
+enum { MOST_KERNEL = 20, EACH_ITEMS = 64 };
 
 const char *const cb_gpu_text_name[GPU_TEXT_COUNT] = {
     [GPU_MATMUL] = "matmul", [GPU_GEMM] = "gemm",     [GPU_VECTOR] = "vector",

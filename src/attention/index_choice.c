@@ -169,7 +169,7 @@ void cb_index_choose(struct index_choice *x, const struct attention *a,
 /* 1: the device has chosen. */
 static int device_chooses(const struct index_choice *x, const struct attention *a,
                           const struct index_keys *keys, const struct index_rows *r, int n, int k,
-                          int later, int32_t *list)
+                          int after, int later, int32_t *list)
 {
     const struct index_topk t = { .s = { .n_tok = 1,
                                          .n_head = x->n_head,
@@ -181,28 +181,53 @@ static int device_chooses(const struct index_choice *x, const struct attention *
                                          .stride = r->stride },
                                   .k = k,
                                   .n_near = k + min_int(off_by(k), n - k),
+                                  .per = keys->per,
                                   .idx = list,
+                                  .after = after,
                                   .later = later };
 
     return a->dev->ops->index_topk(a->dev, &t);
 }
 
-void cb_index_choose_one(struct index_choice *x, const struct attention *a,
+/* The CPU chooses for it -> list[k] keys */
+static void host_chooses(struct index_choice *x, const struct attention *a,
                          const struct index_keys *keys, const struct index_rows *r, int n, int k,
-                         int later, int32_t *list)
+                         int32_t *list)
 {
     const size_t heads = (size_t)x->n_head * (size_t)x->hd;
     struct index_queries q = { r->q, r->weight, r->stride, 1 };
 
-    if (r->far && device_chooses(x, a, keys, r, n, k, later, list))
-        return;
     if (r->far) {
         cb_device_copy(a->dev, x->query, r->q, heads * sizeof *x->query);
-        cb_device_copy(a->dev, x->query + heads, r->weight, (size_t)x->n_head * sizeof *x->query);
+        if (r->weight)
+            cb_device_copy(a->dev, x->query + heads, r->weight,
+                           (size_t)x->n_head * sizeof *x->query);
         q.q = x->query;
-        q.weight = x->query + heads;
+        q.weight = r->weight ? x->query + heads : NULL;
     }
     cb_index_choose(x, a, keys, &q, &n, k, list, (size_t)k);
+}
+
+/* Keys list[k] -> their tokens, in place */
+static void list_tokens(int per, int k, int32_t *list)
+{
+    for (int j = k - 1; j >= 0; j--) {
+        const int first = list[j] * per;
+        for (int t = per - 1; t >= 0; t--)
+            list[j * per + t] = first + t;
+    }
+}
+
+void cb_index_choose_one(struct index_choice *x, const struct attention *a,
+                         const struct index_keys *keys, const struct index_rows *r, int n, int k,
+                         int after, int later, int32_t *list)
+{
+    if (!r->far || !device_chooses(x, a, keys, r, n, k, after, later, list)) {
+        host_chooses(x, a, keys, r, n, k, list);
+        list_tokens(keys->per, k, list);
+    }
+    for (int t = 0; t < after; t++)
+        list[k * keys->per + t] = n * keys->per + t;
 }
 
 uint64_t cb_index_choice_reads(const struct index_keys *keys, int n, int k)

@@ -38,11 +38,12 @@ size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n);
 void cb_index_choose(struct index_choice *x, const struct attention *a,
                      const struct index_keys *keys, const struct index_queries *q, const int *n_key,
                      int k, int32_t *list, size_t list_stride);
-/* The same for the token of rows r, which may be in the device's memory: list[k] out of n > k keys.
- * later: the list need not be there before cb_device_wait(), if the device chooses */
+/* For the token of rows r, which may be in the device's memory: the tokens that the k best out of
+ * n > k keys stand for, and `after` tokens after all keys' -> list. later: the list need not be
+ * there before cb_device_wait(), if the device chooses */
 void cb_index_choose_one(struct index_choice *x, const struct attention *a,
                          const struct index_keys *keys, const struct index_rows *r, int n, int k,
-                         int later, int32_t *list);
+                         int after, int later, int32_t *list);
 /* Bytes that a choice of k out of n keys reads */
 uint64_t cb_index_choice_reads(const struct index_keys *keys, int n, int k);
 

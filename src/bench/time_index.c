@@ -77,7 +77,7 @@ static void choose(void *ctx)
 
     for (int l = 0; l < x->n_layer; l++) {
         const struct index_topk of = {
-            .s = scan_of(x, l), .k = k, .n_near = k + k / NEAR_PART, .idx = x->idx
+            .s = scan_of(x, l), .k = k, .n_near = k + k / NEAR_PART, .per = 1, .idx = x->idx
         };
         x->refused |= !x->d->ops->index_topk(x->d, &of);
     }

@@ -234,8 +234,11 @@ struct index_scan {
 struct index_topk {
     struct index_scan s; /* of one query; n_key, k, out and work are not looked at */
     int k, n_near;       /* k <= n_near <= n */
-    int32_t *idx;        /* [k] ascending */
-    int later;           /* 1: idx may be written until cb_device_wait() */
+    int per;             /* key j stands for tokens j * per .. (j + 1) * per - 1 */
+    int32_t *idx;        /* [k * per] the tokens, ascending */
+    int after; /* tokens after all keys', which the list has as well. The caller writes them there
+                */
+    int later; /* 1: idx may be written until cb_device_wait() */
 };
 
 /* The k blocks of each head whose largest q . key is largest; ties: the earlier block */
@@ -472,9 +475,13 @@ struct ops {
      * its own, which it mirrors in rows of cb_strip_row_bytes(). */
     void (*strips_put)(struct device *d, const float *x, int n, int stride, int hd, int at,
                        void *strips);
-    /* 0: the device leaves it to the CPU */
+    /* 0: the device leaves it to the CPU. NULL like strips_put, as mean_rows is */
     int (*index_topk)(struct device *d, const struct index_topk *t);
-    /* The same; NULL: it always does */
+    /* The mean of n stored rows -> mean[hd] in the device's memory. Rows that kv_encode has stored
+     * need not have been waited for. 0: the device leaves it to the CPU */
+    int (*mean_rows)(struct device *d, enum kv_type t, const void *rows, int n, int hd,
+                     float *mean);
+    /* 0: the device leaves it to the CPU. NULL: it always does */
     int (*block_topk)(struct device *d, const struct block_topk *t);
     /* These two are NULL where they are not supported. */
     void (*block_mass)(struct device *d, const struct block_mass *s);

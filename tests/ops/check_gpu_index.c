@@ -144,11 +144,24 @@ static float kth(const float *x, const float *of, float least, int n, int k)
     return end;
 }
 
-/* The k of the first n keys: among the n_near best by 8 bits, and the best of those by all bits */
+/* The tokens of `top` keys -> the keys, in place */
+static void keys_of_tokens(int32_t *idx, int top, int per)
+{
+    for (int i = 0; i < top; i++) {
+        for (int t = 0; t < per; t++)
+            ck_assert_int_eq(idx[i * per + t], idx[i * per] + t);
+        ck_assert_int_eq(idx[i * per] % per, 0);
+        idx[i] = idx[i * per] / per;
+    }
+}
+
+/* The k of the first n keys, as tokens, with some after them: among the n_near best by 8 bits, and
+ * the best of those by all bits */
 static void choose(const struct keys *k, const struct query *q, int n, int top, int n_near)
 {
     float *exact = floats((size_t)n), *scan = floats((size_t)n + STRIP_BLOCK), near, least, tol;
-    int32_t *idx = ints((size_t)top + 1);
+    const int per = 1 + n % 3, after = n % per, n_list = top * per + after;
+    int32_t *idx = ints((size_t)n_list + 1);
     const struct index_topk t = { .s = { .n_tok = 1,
                                          .n_head = q->n_head,
                                          .hd = k->hd,
@@ -158,12 +171,18 @@ static void choose(const struct keys *k, const struct query *q, int n, int top, 
                                          .weight = q->weight },
                                   .k = top,
                                   .n_near = n_near,
+                                  .per = per,
                                   .idx = idx,
+                                  .after = after,
                                   .later = top % 2 };
 
-    idx[top] = -7;
+    idx[n_list] = -7;
     ck_assert_int_eq(dev->ops->index_topk(dev, &t), 1);
     ck_assert_ok(cb_device_wait(dev));
+    ck_assert_int_eq(idx[n_list], -7);
+    for (int j = 0; j < after; j++)
+        ck_assert_int_eq(idx[top * per + j], n * per + j);
+    keys_of_tokens(idx, top, per);
     score(k, q, n, exact, scan);
     tol = 1e-5f * (1 + fabsf(kth(scan, scan, -INFINITY, n, 1)));
     near = kth(scan, scan, -INFINITY, n, n_near);
@@ -175,7 +194,6 @@ static void choose(const struct keys *k, const struct query *q, int n, int top, 
                       "%d of %d, %d near: key %d scores %g (%g) of %g (%g)", top, n, n_near, idx[i],
                       (double)exact[idx[i]], (double)scan[idx[i]], (double)least, (double)near);
     }
-    ck_assert_int_eq(idx[top], -7);
     free(exact), free(scan), free(idx);
 }
 
@@ -213,6 +231,47 @@ START_TEST(the_best_keys)
 }
 END_TEST
 
+/* ---- means ---- */
+
+/* Rows that the device stores one by one have their mean there, without a wait. */
+START_TEST(means_of_rows)
+{
+    enum { ROWS = 300 };
+
+    if (!open_isa(_i, 2))
+        return;
+    for (int c = 0; c < cb_test_cases(CASES); c++) {
+        const enum kv_type t = c % 2 ? KV_F16 : KV_F32;
+        const int hd = widths[c % 8], n = 1 + below(9), at = ROWS - n - below(ROWS - n);
+        const size_t row = cb_kv_row_bytes(t, hd);
+        float *x = floats((size_t)(ROWS * hd)), *y = floats((size_t)hd);
+        float *want = calloc((size_t)hd, sizeof *want);
+        float *on = cb_device_alloc(dev, (size_t)hd, sizeof *on);
+        uint8_t *rows = calloc(ROWS, row);
+        uint64_t waits;
+        ck_assert_ok(dev->ops->memory->watch(dev, rows, row, ROWS));
+        if (c % 3)
+            dev->ops->kv_encode(dev, t, x, at, hd, hd, rows);
+        else /* as a prompt leaves them */
+            ref->ops->kv_encode(ref, t, x, at + n - 1, hd, hd, rows);
+        ck_assert_ok(cb_device_wait(dev));
+        for (int i = c % 3 ? at : at + n - 1; i < at + n; i++)
+            dev->ops->kv_encode(dev, t, x + i * hd, 1, hd, hd, rows + (size_t)i * row);
+        waits = cb_device_traffic(dev).waits;
+        ck_assert_int_eq(dev->ops->mean_rows(dev, t, rows + (size_t)at * row, n, hd, on), 1);
+        ck_assert_uint_eq(cb_device_traffic(dev).waits, waits);
+        cb_device_copy(dev, y, on, (size_t)hd * sizeof *y);
+        for (int i = 0; i < n * hd; i++)
+            want[i % hd] += x[at * hd + i] / (float)n;
+        same("mean", y, want, (size_t)hd, t == KV_F16 ? 1e-3f : 1e-6f);
+        dev->ops->memory->unwatch(dev, rows);
+        ck_assert_int_eq(dev->ops->mean_rows(dev, t, rows, n, hd, on), 0); /* nobody watches */
+        cb_device_free(dev, on);
+        free(x), free(y), free(want), free(rows);
+    }
+}
+END_TEST
+
 /* Without a mirror the host makes the keys and chooses. */
 START_TEST(keys_that_nobody_watches)
 {
@@ -223,6 +282,7 @@ START_TEST(keys_that_nobody_watches)
         .s = { .n_tok = 1, .n_head = 1, .hd = 64, .n = 3, .keys = at, .q = x },
         .k = 1,
         .n_near = 3,
+        .per = 1,
         .idx = idx
     };
 
@@ -248,6 +308,7 @@ int main(void)
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, new_keys, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, the_best_keys, ISA_FROM, ISA_TO);
+    tcase_add_loop_test(tc, means_of_rows, ISA_FROM, ISA_TO);
     tcase_add_loop_test(tc, keys_that_nobody_watches, ISA_FROM, ISA_TO);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);

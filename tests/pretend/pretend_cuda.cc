@@ -181,6 +181,7 @@ const std::vector<kernel> kernels = {
     ONE("vector", vector_, encode_rows),
     ONE("vector", vector_, decode),
     ONE("vector", vector_, draw_bounds),
+    ONE("vector", vector_, mean_rows),
     ONE("vector", vector_, scatter),
     ONE("select", select_, part_lse),
     ONE("select", select_, head_lse),

@@ -19,6 +19,7 @@ struct strips {
     int n, n_head, hd, pad;
     uint page_bytes;
     int k, n_near, n_piece;
+    int per, after; /* tokens that a key stands for, and those after all keys' */
 };
 
 FUNCTION bytes_t byte_at(GLOBAL const struct strips *s, GLOBAL const ulong *page, uint i)
@@ -319,7 +320,8 @@ KERNEL void index_near(GLOBAL const struct strips *s, GLOBAL const ulong *page,
         exact[GROUP(0)] = all;
 }
 
-/* The k best -> found[1 + k], after their number. An item has adjacent ones of the n_near. */
+/* The tokens of the k best, and those after all keys' -> found, after their number. An item has
+ * adjacent ones of the n_near. */
 KERNEL void index_best(GLOBAL const struct strips *s, GLOBAL const int *near,
                        GLOBAL const float *exact, GLOBAL int *found)
 {
@@ -327,13 +329,17 @@ KERNEL void index_best(GLOBAL const struct strips *s, GLOBAL const int *near,
     LOCAL uint count_[BEST_ITEMS];
     const int item = ITEM(), n = s->n_near, each = (n + BEST_ITEMS - 1) / BEST_ITEMS;
     const int from = item * each, to = from + each < n ? from + each : n;
+    const int per = s->per, n_found = s->k * per;
     int equal, seen;
     const uint kth = group_kth(exact, n, s->k, count_, before_, end_, &equal);
 
     if (item == 0)
-        found[0] = s->k;
-    found += 1 + group_best_before(exact, from, to, kth, equal, before_, BEST_ITEMS, &seen);
+        found[0] = n_found + s->after;
+    for (int i = item; i < s->after; i += BEST_ITEMS)
+        found[1 + n_found + i] = s->n * per + i;
+    found += 1 + per * group_best_before(exact, from, to, kth, equal, before_, BEST_ITEMS, &seen);
     for (int i = from; i < to; i++)
         if (is_best(exact[i], kth, equal, &seen))
-            *found++ = near[i];
+            for (int t = 0; t < per; t++)
+                *found++ = near[i] * per + t;
 }

@@ -334,6 +334,19 @@ KERNEL void draw_bounds(int type, int hd, int page, GLOBAL const ulong *row, GLO
     put16(to + 2 * hd, half_below(-max) ^ 0x8000u);
 }
 
+/* The mean of n rows -> mean[hd] */
+KERNEL void mean_rows(int type, int n, GLOBAL const ulong *row, GLOBAL float *mean, long hd)
+{
+    const long c = THREAD();
+    float sum = 0.0f;
+
+    if (c >= hd)
+        return;
+    for (int j = 0; j < n; j++)
+        sum += stored(type, (bytes_t)row[j], (int)c);
+    mean[c] = sum / (float)n;
+}
+
 /* Rows of `words` halves, packed -> the addresses to[] */
 KERNEL void scatter(GLOBAL const ushort *packed, GLOBAL const ulong *to, int words, long n)
 {

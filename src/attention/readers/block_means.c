@@ -51,7 +51,11 @@ static int open_layer(struct attention *a, struct block_means *x, int l)
     x->keys.most[l] = n_chosen(a, l) * r + r - 1;
     x->ratio = x->ratio && x->ratio < r ? x->ratio : r;
     TRY(cb_index_rows_open(cb_index_set(&x->keys, l, RAW), x, a, raw, hd, 1));
-    return cb_index_keys_open(cb_index_set(&x->keys, l, MEAN), x, a, l, INDEX_SUMS, hd, r);
+    TRY(cb_index_keys_open(cb_index_set(&x->keys, l, MEAN), x, a, l, INDEX_SUMS, hd, r));
+    for (int i = RAW; i <= MEAN; i++)
+        if (cb_index_set(&x->keys, l, MEAN)->strips && a->dev->ops->index_topk)
+            TRY(cb_index_keys_mirror(cb_index_set(&x->keys, l, i), a));
+    return CB_OK;
 }
 
 static int open(struct attention *a, void *state)
@@ -61,10 +65,10 @@ static int open(struct attention *a, void *state)
     int n;
 
     TRY(cb_index_sets_open(a, &x->keys));
-    cb_index_sets_note(a, &x->keys, 0);
     for (int l = 0; l < a->bank->n_layer; l++)
         if (cb_reader_state(a, l) == x)
             TRY(open_layer(a, x, l));
+    cb_index_sets_note(a, &x->keys, 0);
     n = p->top_k / x->ratio;
     x->chosen = cb_state_calloc(x, (size_t)n * INDEX_QUERIES, sizeof *x->chosen);
     x->row = cb_state_calloc(x, 3 * (size_t)p->hd, sizeof *x->row);
@@ -84,34 +88,63 @@ static size_t work_bytes(const struct attention *a, const void *state, int n_fee
 
 /* ---- means ---- */
 
-/* Block b of layer l is complete: the mean of its tokens' keys, normed and rotated, is stored. */
-static void finish(struct attention *a, struct block_means *x, int l, int b)
+static const void *raw_at(const struct index_keys *raw, int i)
+{
+    return raw->at + (size_t)i * cb_kv_row_bytes(raw->type, raw->hd);
+}
+
+/* The mean of block b's keys, in the memory of d, is normed, rotated, and stored by the ops of d.
+ */
+static void put_mean(struct attention *a, struct block_means *x, struct device *d, int l, int b,
+                     float *mean)
 {
     const struct layer *y = &a->model->layer[l];
-    const struct ops *ops = a->host->ops;
+    const struct rope *rope = y->rope >= 0 ? &a->rope[y->rope] : NULL;
+    const struct index_keys *to = cb_index_set(&x->keys, l, MEAN);
+    const int hd = to->hd;
+    float *turn = x->row + 2 * hd;
+
+    d->ops->rmsnorm(d, mean, y->selector->k_norm.w, a->model->hp.norm_eps, hd, 1, 1, hd, mean, hd);
+    if (rope) {
+        cb_rope_table(rope, b * ratio(a, l), 1, turn);
+        d->ops->rope(d, a->model->arch->selector_rope, mean, 1, 1, hd, hd, rope->n_rot, turn);
+    }
+    cb_index_keys_put(to, d, mean, hd, 1, b);
+}
+
+/* Block b of layer l is complete: the mean of its tokens' keys is stored. */
+static void finish(struct attention *a, struct block_means *x, int l, int b)
+{
     const struct index_keys *raw = cb_index_set(&x->keys, l, RAW);
     const int hd = raw->hd, r = ratio(a, l);
-    float *key = x->row, *mean = key + hd, *turn = mean + hd;
-    const struct rope *rope = y->rope >= 0 ? &a->rope[y->rope] : NULL;
+    float *key = x->row, *mean = key + hd;
 
     memset(mean, 0, (size_t)hd * sizeof *mean);
     for (int i = 0; i < r; i++) {
-        ops->kv_decode(a->host, raw->type,
-                       raw->at +
-                           ((size_t)b * (size_t)r + (size_t)i) * cb_kv_row_bytes(raw->type, hd),
-                       NULL, 1, hd, key);
+        a->host->ops->kv_decode(a->host, raw->type, raw_at(raw, b * r + i), NULL, 1, hd, key);
         for (int j = 0; j < hd; j++)
             mean[j] += key[j];
     }
     for (int j = 0; j < hd; j++)
         mean[j] /= (float)r;
-    ops->rmsnorm(a->host, mean, y->selector->k_norm.w, a->model->hp.norm_eps, hd, 1, 1, hd, mean,
-                 hd);
-    if (rope) {
-        cb_rope_table(rope, b * r, 1, turn);
-        ops->rope(a->host, a->model->arch->selector_rope, mean, 1, 1, hd, hd, rope->n_rot, turn);
+    put_mean(a, x, a->host, l, b, mean);
+}
+
+/* The same by the device, which has made the keys of c: the mean takes the place of the last one,
+ * which is stored. The CPU does it where kernels cannot read all of them. */
+static int finish_there(struct attention *a, struct block_means *x, const struct chunk *c, int b)
+{
+    const struct index_keys *raw = cb_index_set(&x->keys, c->l, RAW);
+    const int r = ratio(a, c->l);
+    float *mean = (float *)(uintptr_t)c->index.k;
+
+    if (a->dev->ops->mean_rows(a->dev, raw->type, raw_at(raw, b * r), r, raw->hd, mean)) {
+        put_mean(a, x, a->dev, c->l, b, mean);
+        return CB_OK;
     }
-    cb_index_keys_put(cb_index_set(&x->keys, l, MEAN), a->host, mean, hd, 1, b);
+    TRY(cb_device_wait(a->dev));
+    finish(a, x, c->l, b);
+    return CB_OK;
 }
 
 static int stored(struct attention *a, const struct chunk *c)
@@ -121,7 +154,10 @@ static int stored(struct attention *a, const struct chunk *c)
 
     TRY(cb_index_stored(a, c));
     for (int b = c->pos0 / r; b < (c->pos0 + c->n) / r; b++)
-        finish(a, x, c->l, b);
+        if (c->index.far)
+            TRY(finish_there(a, x, c, b));
+        else
+            finish(a, x, c->l, b);
     return CB_OK;
 }
 
@@ -158,6 +194,20 @@ static void choose(struct attention *a, const struct chunk *c, int i, int m)
 
 /* ---- parts ---- */
 
+/* What the decoded token of c reads -> list; returns how many tokens */
+static int choose_one(struct attention *a, const struct chunk *c, int32_t *list)
+{
+    struct block_means *x = cb_reader_state(a, c->l);
+    const int k = n_chosen(a, c->l), r = ratio(a, c->l), n = c->pos0 + 1;
+    struct index_rows of = c->index;
+
+    of.weight = NULL;
+    cb_index_choose_one(&x->choice, a, cb_index_set(&x->keys, c->l, MEAN), &of, n / r, k, n % r,
+                        !a->cold_pages, list);
+    a->bank->read_bytes += cb_index_choice_reads(cb_index_set(&x->keys, c->l, MEAN), n / r, k);
+    return k * r + n % r;
+}
+
 static int parts(struct attention *a, const struct chunk *c)
 {
     struct block_means *x = cb_reader_state(a, c->l);
@@ -169,15 +219,14 @@ static int parts(struct attention *a, const struct chunk *c)
     for (int i = 0; i < c->n; i++) {
         const struct part p = cb_parts_one(a, c, i);
         int32_t *list = x->keys.list + (size_t)i * (size_t)each;
-        if (i % INDEX_QUERIES == 0)
+        int n;
+        if (!a->bank->decoding && i % INDEX_QUERIES == 0)
             choose(a, c, i, min_int(INDEX_QUERIES, c->n - i));
-        TRY(cb_parts_add_list(a, c, &p, list,
-                              list_tokens(x->chosen + i % INDEX_QUERIES * k, k, ratio(a, c->l),
-                                          c->pos0 + i + 1, list)));
+        n = a->bank->decoding ? choose_one(a, c, list)
+                              : list_tokens(x->chosen + i % INDEX_QUERIES * k, k, ratio(a, c->l),
+                                            c->pos0 + i + 1, list);
+        TRY(cb_parts_add_list(a, c, &p, list, n));
     }
-    if (a->bank->decoding)
-        a->bank->read_bytes += cb_index_choice_reads(cb_index_set(&x->keys, c->l, MEAN),
-                                                     (c->pos0 + 1) / ratio(a, c->l), k);
     return 1;
 }
 
@@ -196,7 +245,7 @@ static uint64_t read_bytes(const struct attention *a, int l, int n, const struct
 
 const struct reader cb_reader_block_means = {
     .name = "blocks whose mean keys the layer's own selector names",
-    .traits = READ_EXTENDS | READ_SORTED,
+    .traits = READ_EXTENDS | READ_SORTED | READ_INDEX,
     .claims = claims,
     .state = sizeof(struct block_means),
     .open = open,

@@ -82,7 +82,7 @@ static void choose_one(struct attention *a, const struct chunk *c, int32_t *list
     const int later = !a->cold_pages && !(x->reused && a->max_draft > 1);
 
     cb_index_choose_one(&x->choice, a, cb_index_set(&x->keys, c->l, 0), &c->index, c->pos0 + 1,
-                        a->model->hp.selector.top_k, later, list);
+                        a->model->hp.selector.top_k, 0, later, list);
 }
 
 /* The lists of chunk c's tokens, from `list` on */
