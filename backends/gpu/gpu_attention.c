@@ -15,6 +15,7 @@ enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 4096 };
 /* attend_few.cl: entries at a time, of a warp and of its group; SMs of a large device */
 enum { FEW_AT_ONCE = 16, FEW_SPLIT = 64, FEW_DEVICE = 132 };
+enum { MOST_MISSED = 3, NOTE_MISSED = 7 }; /* tokens before a note; its bit */
 
 static size_t floats(int64_t n)
 {
@@ -312,8 +313,26 @@ static int leave_logits(struct gpu *g, const struct call *x)
                                      .n_head = a->n_head,
                                      .n = x->logit_stride,
                                      .stride = x->logit_stride,
-                                     .to_stride = a->logit_stride };
+                                     .to_stride = a->logit_stride,
+                                     .missed_feed = g->logits.missed_feed,
+                                     .missed = g->logits.missed };
     return 1;
+}
+
+/* A token's logits were to stay, but the device lacks rows. After a prompt that may be so for a
+ * token, since its pages stay for one more. */
+static void note_missed(struct gpu *g)
+{
+    struct gpu_logits *x = &g->logits;
+
+    if (x->missed_feed == g->feed)
+        return;
+    x->missed = x->missed_feed + 1 == g->feed ? x->missed + 1 : 1;
+    x->missed_feed = g->feed;
+    if (x->missed >= MOST_MISSED)
+        cb_gpu_say(g, NOTE_MISSED,
+                   "the rows of a layer that chooses tokens do not fit into the working set; the "
+                   "CPU attends to some of them and chooses");
 }
 
 /* Present entries' logits -> the host, which writes the others itself */
@@ -403,6 +422,8 @@ static int attend(struct gpu *g, struct gpu_program *p, const struct attn *a)
         return 0;
     share_logits(g, &x);
     ok = cb_gpu_runs_find(g, &x.runs) && !g->status;
+    if (a->logit_later && (!ok || x.runs.missing))
+        note_missed(g);
     if (ok) {
         launch(g, p, &x);
         if (!leave_logits(g, &x))

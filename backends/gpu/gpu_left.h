@@ -22,6 +22,8 @@ struct gpu_logits {
     float *to; /* NULL: none */
     const float *on;
     int n_head, n, stride, to_stride;
+    uint64_t missed_feed; /* the last token whose logits could not be left, for want of rows */
+    int missed;           /* how many tokens up to that one, in turn */
 };
 
 #endif

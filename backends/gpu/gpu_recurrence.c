@@ -6,7 +6,7 @@
 
 #include "gpu.h"
 
-enum { SAY_RECURRENCE = 5 };
+enum { SAY_RECURRENCE = 6 };
 
 /* Bytes of n_tok rows of n floats, `stride` floats apart */
 static size_t rows(int n_tok, int stride, size_t n)

@@ -2,6 +2,9 @@
 /* check_gpu_heads.c - tokens that an accelerator chooses by the largest logit of any head, and
  * attends to, against the reference. */
 #include "against_ref.h"
+#include "engine/session.h"
+#include "kit/tiny.h"
+#include "kit/toy.h"
 
 enum { KV = 3, GROUP = 9, GAP = 5, MANY = 8193 }; /* GAP: beyond a head's logits */
 
@@ -174,6 +177,49 @@ START_TEST(a_device_chooses_the_best_tokens)
 }
 END_TEST
 
+/* ---- filter layers whose rows do not fit ---- */
+
+static void count_choices(void *arg, enum cb_log_level level, const char *text)
+{
+    *(int *)arg += level == CB_LOG_NOTE && strstr(text, "a layer that chooses") != NULL;
+}
+
+/* A note says so; none does where they fit, and those of other layers do not. */
+START_TEST(rows_of_filter_layers)
+{
+    const char *const device = cb_isa[ISA_FROM];
+
+    for (int fits = 0; fits < 2; fits++) {
+        int notes = 0;
+        const struct cb_model_params on = { .device = device,
+                                            .n_threads = 2,
+                                            .working_set = fits ? 3 << 20 : 7 << 18,
+                                            .log = count_choices,
+                                            .log_arg = &notes };
+        const struct cb_session_params p = { .n_ctx = 320,
+                                             .chunk = 64,
+                                             .type_k = "f32",
+                                             .type_v = "f32",
+                                             .policy = "omnikv:filter=0+1+2,budget=64" };
+        struct tiny tiny = cb_tiny_small("llama");
+        struct cb_session *s;
+        tiny.hd = 32;
+        tiny.n_layer = 20;
+        tiny.n_ff = 1024;
+        tiny.n_vocab = 2048;
+        tiny.type = DT_F32;
+        struct cb_model *m = cb_toy_model_with(&tiny, &on);
+        ck_assert_ok(cb_session_open(m, &p, &s));
+        ck_assert_ok(cb_session_prefill(s, cb_toy_text(m), 266, NULL));
+        for (int i = 0; i < 5; i++)
+            ck_assert_ok(cb_session_decode(s, cb_toy_text(m)[266 + i]));
+        ck_assert_int_eq(notes, !fits);
+        cb_session_close(s);
+        cb_model_close(m);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("heads");
@@ -184,6 +230,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, a_device_chooses_the_best_tokens, ISA_FROM, ISA_TO);
+    tcase_add_test(tc, rows_of_filter_layers);
     suite_add_tcase(s, tc);
     return cb_suite_run(s);
 }
