@@ -35,7 +35,7 @@ CLEANFILES += $(cuda_images) backends/cuda/cuda_sums.h
 cuda_prelude = $(srcdir)/backends/cuda/prelude.cu
 cuda_kernels = $(srcdir)/backends/gpu/kernels
 cuda_words = $(cuda_prelude) $(srcdir)/backends/cuda/mma_sync.cuh $(cuda_kernels)/group.cl \
-	$(cuda_kernels)/rows.cl $(cuda_kernels)/split.cl
+	$(cuda_kernels)/long_list.cl $(cuda_kernels)/rows.cl $(cuda_kernels)/split.cl
 cuda_attention = $(cuda_words) $(cuda_kernels)/attention.cl $(cuda_kernels)/prompt.cl \
 	$(cuda_kernels)/prompt_rows.cl \
 	$(cuda_kernels)/attend_few.cl $(cuda_kernels)/attend_few_q8.cl
@@ -43,7 +43,8 @@ cuda_matmul = $(cuda_words) $(cuda_kernels)/matmul.cl $(cuda_kernels)/codes.cl \
 	$(cuda_kernels)/as_halves.cl $(cuda_kernels)/few_codes.cl
 cuda_compile = $(AM_V_GEN)$(MKDIR_P) backends/cuda && \
 	$(NVCC) $(NVCC_FLAGS) -fatbin -x cu -I$(srcdir)/backends/cuda -include $(cuda_prelude) \
-	-include $(cuda_kernels)/group.cl -include $(cuda_kernels)/rows.cl \
+	-include $(cuda_kernels)/group.cl -include $(cuda_kernels)/long_list.cl \
+	-include $(cuda_kernels)/rows.cl \
 	-include $(cuda_kernels)/split.cl -o $@
 backends/cuda/attention_64.fatbin: $(cuda_attention)
 	$(cuda_compile) -DMAX_HD=64 $(cuda_kernels)/attention.cl

@@ -33,6 +33,14 @@ static inline size_t cb_gpu_blocks_table(const struct gpu_blocks *b, size_t byte
  * them. Where g is NULL they are only counted. */
 void *cb_gpu_search_room(struct gpu *g, size_t *bytes, size_t n, size_t size);
 
+/* As in long_list.cl: numbers that a group has of a long list, and how they are counted */
+enum { LIST_PIECE = 4096, LIST_PASSES = 3, LIST_COUNTS = LIST_PASSES * 2048 };
+
+static inline int cb_gpu_list_pieces(int n)
+{
+    return (n + LIST_PIECE - 1) / LIST_PIECE;
+}
+
 /* The query in the host's memory, which the caller frees where it is another; NULL: something has
  * failed */
 float *cb_gpu_query_home(struct gpu *g, const float *q, int n);

@@ -15,9 +15,6 @@ enum {
     BEST_ITEMS = 256,
     MOST_HD = 128,
     WORDS = MOST_HD / 4,
-    PIECE = 4096,
-    BUCKETS = 2048,
-    PASSES = 3,
     PARTS = 4,      /* of a key */
     NO_PROGRAM = 5, /* the note's bit */
 };
@@ -155,7 +152,7 @@ static size_t work_space(struct gpu *g, struct choice *x)
     x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
     x->code = cb_gpu_search_room(g, &bytes, heads * WORDS, sizeof(uint32_t));
     x->step = cb_gpu_search_room(g, &bytes, heads, sizeof(uint32_t));
-    x->count = cb_gpu_search_room(g, &bytes, PASSES * BUCKETS, sizeof(uint32_t));
+    x->count = cb_gpu_search_room(g, &bytes, LIST_COUNTS, sizeof(uint32_t));
     x->score = cb_gpu_search_room(g, &bytes, (size_t)s->n, sizeof(uint32_t));
     x->part = cb_gpu_search_room(g, &bytes, 2 * (size_t)x->n_piece, sizeof(uint32_t));
     x->near = cb_gpu_search_room(g, &bytes, near, sizeof(uint32_t));
@@ -205,7 +202,7 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
 
     cb_gpu_run(g, p, "index_query", heads, ITEMS, query, 6, NULL);
     cb_gpu_run(g, p, "index_scan", blocks, ITEMS, scan, 5, deep);
-    for (int pass = 0; pass < PASSES; pass++) {
+    for (int pass = 0; pass < LIST_PASSES; pass++) {
         const struct gpu_arg count[] = { GPU_P(x->on), GPU_P(x->score), GPU_I(pass),
                                          GPU_P(x->count) };
         cb_gpu_run(g, p, "index_count", pieces, ITEMS, count, 4, NULL);
@@ -249,7 +246,7 @@ int cb_gpu_index_topk(struct device *d, const struct index_topk *t)
                                .bytes = cb_strip_row_bytes(t->s.hd),
                                .n_kv = 1,
                                .n_block = n_block * STRIP_BLOCK },
-                        .n_piece = (t->s.n + PIECE - 1) / PIECE,
+                        .n_piece = cb_gpu_list_pieces(t->s.n),
                         .n = t->k * t->per + t->after };
     struct gpu_program *p;
     int done;

@@ -15,9 +15,6 @@ enum {
     LANES = 16,
     PICK_ITEMS = 256,
     PICK_ALONE = 8192, /* pages of a list that one group chooses from */
-    PICK_PIECE = 4096,
-    PICK_BUCKETS = 2048,
-    PICK_PASSES = 3,
     NO_PROGRAM = 4, /* the note's bit */
 };
 
@@ -94,12 +91,12 @@ struct gpu_program *cb_gpu_pages_program(struct gpu *g)
 
 static int pieces_of(int n_page)
 {
-    return n_page > PICK_ALONE ? (n_page + PICK_PIECE - 1) / PICK_PIECE : 0;
+    return n_page > PICK_ALONE ? cb_gpu_list_pieces(n_page) : 0;
 }
 
 static size_t count_bytes(int n_list)
 {
-    return (size_t)n_list * PICK_PASSES * PICK_BUCKETS * sizeof(uint32_t);
+    return (size_t)n_list * LIST_COUNTS * sizeof(uint32_t);
 }
 
 static size_t part_bytes(int n_list, int n_page)
@@ -134,7 +131,7 @@ void cb_gpu_pick_pages(struct gpu *g, struct gpu_program *p, const void *of, con
         return;
     }
     cb_gpu_run(g, p, "clear_counts", lists, PICK_ITEMS, clear, 1, NULL);
-    for (int pass = 0; pass < PICK_PASSES; pass++) {
+    for (int pass = 0; pass < LIST_PASSES; pass++) {
         const struct gpu_arg counts[] = { GPU_P(of), GPU_P(score), GPU_I(pass), GPU_P(count) };
         cb_gpu_run(g, p, "count_pages", pieces, PICK_ITEMS, counts, 4, NULL);
     }

@@ -1,6 +1,10 @@
 # What OpenCL and CUDA devices share; the kernels' texts are compiled by either, behind words that
 # they share.
-gpu_words = backends/gpu/kernels/group.cl backends/gpu/kernels/rows.cl backends/gpu/kernels/split.cl
+gpu_words = \
+	backends/gpu/kernels/group.cl \
+	backends/gpu/kernels/long_list.cl \
+	backends/gpu/kernels/rows.cl \
+	backends/gpu/kernels/split.cl
 # of texts, where they include it
 gpu_parts = \
 	backends/gpu/kernels/as_halves.cl \

@@ -58,6 +58,7 @@ static uint64_t key_of(const struct cl *c, const struct source *p)
 
     h = hash(h, cl_text_prelude, sizeof cl_text_prelude);
     h = hash(h, cl_text_group, sizeof cl_text_group);
+    h = hash(h, cl_text_long_list, sizeof cl_text_long_list);
     h = hash(h, cl_text_rows, sizeof cl_text_rows);
     h = hash(h, text_of[p->text], strlen(text_of[p->text]));
     h = hash_info(c, h, CL_DEVICE_NAME);
@@ -175,14 +176,16 @@ static void complaint(const struct cl *c, cl_program program, char *line, size_t
 static cl_program compile(struct gpu *g, const struct source *p)
 {
     const struct cl *c = cb_cl_of(g);
-    const char *parts[] = { cl_text_prelude, cl_text_group, cl_text_rows, text_of[p->text] };
+    const char *parts[] = { cl_text_prelude, cl_text_group, cl_text_long_list, cl_text_rows,
+                            text_of[p->text] };
     cl_program program = from_cache(g, p);
     char line[160];
     cl_int err;
 
     if (program)
         return program;
-    program = clCreateProgramWithSource(c->context, 4, parts, NULL, &err);
+    program =
+        clCreateProgramWithSource(c->context, sizeof parts / sizeof *parts, parts, NULL, &err);
     if (!program) {
         cb_cl_explain(g, err, line, sizeof line);
         cb_fail(CB_ENOMEM, "device %s: kernels %s: %s", g->name, cb_gpu_text_name[p->text], line);

@@ -28,6 +28,7 @@
 
 #include "cuda/prelude.cu"
 #include "gpu/kernels/group.cl"
+#include "gpu/kernels/long_list.cl"
 #include "gpu/kernels/rows.cl"
 #include "gpu/kernels/split.cl"
 

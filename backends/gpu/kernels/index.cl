@@ -9,9 +9,6 @@
 #define KEY_HALF 16 /* most words of four codes of a half of a key */
 #define KEY_WORDS (2 * KEY_HALF)
 #define QUERY_HEADS 16 /* of a query, at a time */
-#define KEYS_PIECE 4096 /* keys that a group counts */
-#define KEYS_BUCKETS 2048
-#define KEYS_PASSES 3
 #define BEST_ITEMS 256
 
 /* As struct gpu_strips in gpu_index.c. The blocks are cut into pages of page_bytes. */
@@ -118,14 +115,13 @@ KERNEL void index_query(GLOBAL const struct strips *s, GLOBAL const float *q, GL
     }
     if (item == 0)
         weight[h] = step * (w ? w[h] : 1.0f);
-    for (int i = item; i < KEYS_PASSES * KEYS_BUCKETS; i += INDEX_ITEMS)
-        if (h == 0)
-            count[i] = 0;
+    if (h == 0)
+        list_clear(count, INDEX_ITEMS);
 }
 
-/* Block GROUP(0) -> score[n], in order */
+/* Block GROUP(0) -> score[n] */
 KERNEL void index_scan(GLOBAL const struct strips *s, GLOBAL const ulong *page,
-                       GLOBAL const uint *code, GLOBAL const float *weight, GLOBAL uint *score)
+                       GLOBAL const uint *code, GLOBAL const float *weight, GLOBAL float *score)
 {
     LOCAL uint code_[QUERY_HEADS * KEY_WORDS];
     LOCAL float weight_[QUERY_HEADS];
@@ -161,123 +157,42 @@ KERNEL void index_scan(GLOBAL const struct strips *s, GLOBAL const ulong *page,
         BARRIER();
     }
     if (j < s->n)
-        score[j] = in_order(all * step_of(s, page, j));
+        score[j] = all * step_of(s, page, j);
 }
 
-/* ---- the n_near best of them ---- */
+/* ---- the n_near best of them, a piece GROUP(0) of the keys ---- */
 
-/* Scores are told apart by 11, 11 and 10 bits. */
-FUNCTION int shift_of(int pass)
-{
-    return pass == 0 ? 21 : pass == 1 ? 10 : 0;
-}
-
-/* The upper bits of the n_near-th score, of as many passes as have counted; *left: how many keys
- * with these bits are among the n_near */
-FUNCTION uint find_bits(GLOBAL const struct strips *s, GLOBAL const uint *count, int passes,
-                        IN_LOCAL int *before, IN_LOCAL int *end, int *left)
-{
-    const int each = KEYS_BUCKETS / INDEX_ITEMS, first = KEYS_BUCKETS - 1 - ITEM() * each;
-    uint bits = 0;
-
-    *left = s->n_near;
-    for (int pass = 0; pass < passes; pass++, count += KEYS_BUCKETS) {
-        int own = 0, above, all;
-        for (int i = 0; i < each; i++)
-            own += (int)count[first - i];
-        above = group_before(own, before, INDEX_ITEMS, &all);
-        if (above < *left && above + own >= *left) {
-            int b = first;
-            for (; above + (int)count[b] < *left; b--)
-                above += (int)count[b];
-            end[0] = b;
-            end[1] = *left - above;
-        }
-        BARRIER();
-        bits = bits << (pass == 2 ? 10 : 11) | (uint)end[0];
-        *left = end[1];
-    }
-    return bits;
-}
-
-FUNCTION int end_of(GLOBAL const struct strips *s, int piece)
-{
-    return (piece + 1) * KEYS_PIECE < s->n ? (piece + 1) * KEYS_PIECE : s->n;
-}
-
-/* Piece GROUP(0): how many of its keys have each number in the bits of this pass, of those that
- * have the bits of the passes before it, added to count[KEYS_PASSES][KEYS_BUCKETS] */
-KERNEL void index_count(GLOBAL const struct strips *s, GLOBAL const uint *score, int pass,
+/* -> count[LIST_COUNTS] */
+KERNEL void index_count(GLOBAL const struct strips *s, GLOBAL const float *score, int pass,
                         GLOBAL uint *count)
 {
-    LOCAL uint count_[KEYS_BUCKETS];
+    LOCAL uint count_[LIST_BUCKETS];
     LOCAL int before_[INDEX_ITEMS], end_[2];
-    const int item = ITEM(), piece = GROUP(0), shift = shift_of(pass);
-    const uint mask = pass == 2 ? 1023u : 2047u;
-    int left;
-    const uint bits = find_bits(s, count, pass, before_, end_, &left);
 
-    for (int i = item; i < KEYS_BUCKETS; i += INDEX_ITEMS)
-        count_[i] = 0;
-    BARRIER();
-    for (int j = piece * KEYS_PIECE + item; j < end_of(s, piece); j += INDEX_ITEMS)
-        if (pass == 0 || score[j] >> shift_of(pass - 1) == bits)
-            ADD_TO(&count_[score[j] >> shift & mask], 1u);
-    BARRIER();
-    for (int i = item; i < KEYS_BUCKETS; i += INDEX_ITEMS)
-        if (count_[i])
-            ADD_TO(&count[pass * KEYS_BUCKETS + i], count_[i]);
+    list_count(score, s->n, s->n_near, GROUP(0), pass, count, INDEX_ITEMS, count_, before_, end_);
 }
 
-/* Piece GROUP(0): how many of its keys score above the n_near-th, and as it ->
- * part[n_piece][2] */
-KERNEL void index_part(GLOBAL const struct strips *s, GLOBAL const uint *score,
+/* -> part[n_piece][2] */
+KERNEL void index_part(GLOBAL const struct strips *s, GLOBAL const float *score,
                        GLOBAL const uint *count, GLOBAL int *part)
 {
-    LOCAL int before_[INDEX_ITEMS], end_[2], above_[INDEX_ITEMS], equal_[INDEX_ITEMS];
-    const int item = ITEM(), piece = GROUP(0);
-    int left, above = 0, equal = 0;
-    const uint least = find_bits(s, count, KEYS_PASSES, before_, end_, &left);
+    LOCAL int before_[INDEX_ITEMS], end_[2];
 
-    for (int j = piece * KEYS_PIECE + item; j < end_of(s, piece); j += INDEX_ITEMS) {
-        above += score[j] > least;
-        equal += score[j] == least;
-    }
-    above = group_count(above, above_, INDEX_ITEMS);
-    equal = group_count(equal, equal_, INDEX_ITEMS);
-    if (item == 0) {
-        part[2 * piece] = above;
-        part[2 * piece + 1] = equal;
-    }
+    list_part(score, s->n, s->n_near, GROUP(0), count, part, INDEX_ITEMS, before_, end_);
 }
 
-/* Piece GROUP(0): which of its keys are among the n_near, after those of the pieces before it ->
- * near[n_near], ascending; the earlier ones of equals. An item has adjacent keys. */
-KERNEL void index_list(GLOBAL const struct strips *s, GLOBAL const uint *score,
+/* -> near[n_near], ascending; the earlier ones of equals */
+KERNEL void index_list(GLOBAL const struct strips *s, GLOBAL const float *score,
                        GLOBAL const uint *count, GLOBAL const int *part, GLOBAL int *near)
 {
-    LOCAL int before_[INDEX_ITEMS], end_[2], above_[INDEX_ITEMS], equal_[INDEX_ITEMS];
-    const int item = ITEM(), piece = GROUP(0), each = KEYS_PIECE / INDEX_ITEMS;
-    const int end = end_of(s, piece), first = piece * KEYS_PIECE + item * each;
-    const int last = first + each < end ? first + each : end;
-    int left, above = 0, equal = 0, own_above = 0, own_equal = 0, all;
-    const uint least = find_bits(s, count, KEYS_PASSES, before_, end_, &left);
+    LOCAL int before_[INDEX_ITEMS], end_[2];
+    int from, to, equal, seen;
+    uint kth;
 
-    for (int p = item; p < piece; p += INDEX_ITEMS) {
-        above += part[2 * p];
-        equal += part[2 * p + 1];
-    }
-    above = group_count(above, above_, INDEX_ITEMS);
-    equal = group_count(equal, equal_, INDEX_ITEMS);
-    for (int j = first; j < last; j++) {
-        own_above += score[j] > least;
-        own_equal += score[j] == least;
-    }
-    above += group_before(own_above, before_, INDEX_ITEMS, &all);
-    equal += group_before(own_equal, before_, INDEX_ITEMS, &all);
-    near += above + (equal < left ? equal : left);
-    for (int j = first; j < last; j++)
-        if (score[j] > least || (score[j] == least && equal++ < left))
+    near += list_begin(score, s->n, s->n_near, GROUP(0), count, part, INDEX_ITEMS, before_, end_,
+                       &from, &to, &kth, &equal, &seen);
+    for (int j = from; j < to; j++)
+        if (is_best(score[j], kth, equal, &seen))
             *near++ = j;
 }
 

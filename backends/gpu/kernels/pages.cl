@@ -8,9 +8,6 @@
 #define LANES 16 /* items that share a page */
 #define HEADS 8 /* query heads at a time */
 #define PICK_ITEMS 256
-#define PICK_PIECE 4096 /* pages that a group of a long list has */
-#define PICK_BUCKETS 2048
-#define PICK_PASSES 3
 
 /* As struct gpu_pages in gpu_pages.c. Page p of KV head h is row first + p of its n_block pieces of
  * 1 << shift rows. */
@@ -163,136 +160,49 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
 
 /* ---- the same for long lists: piece GROUP(0) of list GROUP(1) ---- */
 
-/* No page is counted yet. */
+/* List GROUP(0) of count[n_list][LIST_COUNTS] */
 KERNEL void clear_counts(GLOBAL uint *count)
 {
-    for (int i = ITEM(); i < PICK_PASSES * PICK_BUCKETS; i += PICK_ITEMS)
-        count[(long)GROUP(0) * (PICK_PASSES * PICK_BUCKETS) + i] = 0;
+    list_clear(count + (long)GROUP(0) * LIST_COUNTS, PICK_ITEMS);
 }
 
-/* Scores are told apart by 11, 11 and 10 bits. */
-FUNCTION int pass_shift(int pass)
-{
-    return pass == 0 ? 21 : pass == 1 ? 10 : 0;
-}
-
-/* The upper bits of the k-th score, of as many passes as have counted; *equal: how many pages with
- * these bits are among the k */
-FUNCTION uint counted_bits(int k, GLOBAL const uint *count, int passes, IN_LOCAL int *before,
-                           IN_LOCAL int *end, int *equal)
-{
-    const int each = PICK_BUCKETS / PICK_ITEMS, first = PICK_BUCKETS - 1 - ITEM() * each;
-    uint bits = 0;
-
-    *equal = k;
-    for (int pass = 0; pass < passes; pass++, count += PICK_BUCKETS) {
-        int own = 0, above, all;
-        for (int i = 0; i < each; i++)
-            own += (int)count[first - i];
-        above = group_before(own, before, PICK_ITEMS, &all);
-        if (above < *equal && above + own >= *equal) {
-            int b = first;
-            for (; above + (int)count[b] < *equal; b--)
-                above += (int)count[b];
-            end[0] = b;
-            end[1] = *equal - above;
-        }
-        BARRIER();
-        bits = bits << (pass == 2 ? 10 : 11) | (uint)end[0];
-        *equal = end[1];
-    }
-    return bits;
-}
-
-FUNCTION int piece_end(int n)
-{
-    const int end = (GROUP(0) + 1) * PICK_PIECE;
-
-    return end < n ? end : n;
-}
-
-/* How many pages have each number in the bits of this pass, of those that have the bits of the
- * passes before it, added to count[n_list][PICK_PASSES][PICK_BUCKETS] */
 KERNEL void count_pages(GLOBAL const struct pages *s, GLOBAL const float *score, int pass,
                         GLOBAL uint *count)
 {
-    LOCAL uint count_[PICK_BUCKETS];
+    LOCAL uint count_[LIST_BUCKETS];
     LOCAL int before_[PICK_ITEMS], end_[2];
-    const int item = ITEM(), n = s->n_page, end = piece_end(n), shift = pass_shift(pass);
-    const uint mask = pass == 2 ? 1023u : 2047u;
-    GLOBAL const float *x = score + (long)GROUP(1) * n;
-    GLOBAL uint *all = count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS);
-    int equal;
-    const uint bits = counted_bits(s->k, all, pass, before_, end_, &equal);
+    const long list = GROUP(1);
 
-    for (int i = item; i < PICK_BUCKETS; i += PICK_ITEMS)
-        count_[i] = 0;
-    BARRIER();
-    for (int p = GROUP(0) * PICK_PIECE + item; p < end; p += PICK_ITEMS) {
-        const uint at = in_order(x[p]);
-        if (pass == 0 || at >> pass_shift(pass - 1) == bits)
-            ADD_TO(&count_[at >> shift & mask], 1u);
-    }
-    BARRIER();
-    for (int i = item; i < PICK_BUCKETS; i += PICK_ITEMS)
-        if (count_[i])
-            ADD_TO(&all[pass * PICK_BUCKETS + i], count_[i]);
+    list_count(score + list * s->n_page, s->n_page, s->k, GROUP(0), pass,
+               count + list * LIST_COUNTS, PICK_ITEMS, count_, before_, end_);
 }
 
-/* How many of a piece's pages score above the k-th, and as it -> part[n_list][n_piece][2] */
+/* -> part[n_list][n_piece][2] */
 KERNEL void part_pages(GLOBAL const struct pages *s, GLOBAL const float *score,
                        GLOBAL const uint *count, int n_piece, GLOBAL int *part)
 {
-    LOCAL int before_[PICK_ITEMS], end_[2], above_[PICK_ITEMS], same_[PICK_ITEMS];
-    const int item = ITEM(), n = s->n_page, end = piece_end(n);
-    GLOBAL const float *x = score + (long)GROUP(1) * n;
-    int equal, above = 0, same = 0;
-    const uint kth = counted_bits(s->k, count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS),
-                                  PICK_PASSES, before_, end_, &equal);
+    LOCAL int before_[PICK_ITEMS], end_[2];
+    const long list = GROUP(1);
 
-    for (int p = GROUP(0) * PICK_PIECE + item; p < end; p += PICK_ITEMS) {
-        above += in_order(x[p]) > kth;
-        same += in_order(x[p]) == kth;
-    }
-    above = group_count(above, above_, PICK_ITEMS);
-    same = group_count(same, same_, PICK_ITEMS);
-    part += ((long)GROUP(1) * n_piece + GROUP(0)) * 2;
-    if (item == 0) {
-        part[0] = above;
-        part[1] = same;
-    }
+    list_part(score + list * s->n_page, s->n_page, s->k, GROUP(0), count + list * LIST_COUNTS,
+              part + list * n_piece * 2, PICK_ITEMS, before_, end_);
 }
 
-/* As pick_pages: the slots of a piece's pages go after those of the pieces before it. */
 KERNEL void list_pages(GLOBAL const struct pages *s, GLOBAL const float *score,
                        GLOBAL const uint *count, int n_piece, GLOBAL const int *part,
                        GLOBAL int *found)
 {
-    LOCAL int before_[PICK_ITEMS], end_[2], above_[PICK_ITEMS], same_[PICK_ITEMS];
-    const int item = ITEM(), n = s->n_page, end = piece_end(n), each = PICK_PIECE / PICK_ITEMS;
-    const int from = GROUP(0) * PICK_PIECE + item * each;
-    const int to = from + each < end ? from + each : end;
-    GLOBAL const float *x = score + (long)GROUP(1) * n;
+    LOCAL int before_[PICK_ITEMS], end_[2];
+    const long list = GROUP(1);
+    GLOBAL const float *x = score + list * s->n_page;
     GLOBAL int *out = begin_list(s, found, GROUP(1), GROUP(0) == 0);
-    int equal, above = 0, same = 0, own_above = 0, own_same = 0, all;
-    const uint kth = counted_bits(s->k, count + (long)GROUP(1) * (PICK_PASSES * PICK_BUCKETS),
-                                  PICK_PASSES, before_, end_, &equal);
+    int from, to, equal, seen, at;
+    uint kth;
 
-    part += (long)GROUP(1) * n_piece * 2;
-    for (int i = item; i < GROUP(0); i += PICK_ITEMS) {
-        above += part[2 * i];
-        same += part[2 * i + 1];
-    }
-    above = group_count(above, above_, PICK_ITEMS);
-    same = group_count(same, same_, PICK_ITEMS);
-    for (int p = from; p < to; p++) {
-        own_above += in_order(x[p]) > kth;
-        own_same += in_order(x[p]) == kth;
-    }
-    above += group_before(own_above, before_, PICK_ITEMS, &all);
-    same += group_before(own_same, before_, PICK_ITEMS, &all);
-    above += same < equal ? same : equal;
+    at = list_begin(x, s->n_page, s->k, GROUP(0), count + list * LIST_COUNTS,
+                    part + list * n_piece * 2, PICK_ITEMS, before_, end_, &from, &to, &kth,
+                    &equal, &seen);
     for (int p = from; p < to; p++)
-        if (is_best(x[p], kth, equal, &same))
-            put_page(s, p, above++, out);
+        if (is_best(x[p], kth, equal, &seen))
+            put_page(s, p, at++, out);
 }
