@@ -5,8 +5,17 @@
 #define FILE_H
 
 #include <stdio.h>
+#include <string.h>
 
 #include "buf.h"
+
+/* The last part of a path */
+static inline const char *cb_file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
 
 enum { CB_FILE_MOST = 1 << 29 }; /* bytes of a text, and of a line */
 

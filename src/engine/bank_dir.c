@@ -16,6 +16,7 @@
 #include "bank_room.h"
 #include "base/array.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/ints.h"
 #include "base/json.h"
 #include "in_step.h"
@@ -442,7 +443,7 @@ static int write_file(struct wanted *w, const struct cb_session *s, struct whole
         err = bytes_of(s, how.n_shared, &bytes);
     if (!err)
         fits = cb_bank_make_room(w->dir->path, w->dir->most, bytes,
-                                 parent ? strrchr(parent->file.path, '/') + 1 : NULL);
+                                 parent ? cb_file_name(parent->file.path) : NULL);
     if (!err && fits > 0)
         err = cb_saved_write(s, path, &how);
     cb_saved_close(parent);

@@ -112,10 +112,3 @@ int cb_saved_has_logits(const json_t *about)
 {
     return !json_is_false(json_object_get(about, "logits"));
 }
-
-const char *cb_saved_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}

@@ -23,7 +23,5 @@ void cb_saved_hex(uint64_t x, char out[SAVED_HEX]);
 uint64_t cb_saved_rotation(const struct cb_session *s);
 /* The session's device; NULL: out of memory */
 json_t *cb_saved_device(const struct cb_session *s);
-/* The file's name in its folder */
-const char *cb_saved_name(const char *path);
 
 #endif

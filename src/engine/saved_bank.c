@@ -11,6 +11,7 @@
 #include "bank/mapped_files.h"
 #include "bank/pages.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
 #include "device/index_strips.h"
@@ -55,7 +56,7 @@ static int open_one(const char *path, struct saved_bank **out)
 /* The file `name` beside `path`; caller frees. NULL: out of memory */
 static char *beside(const char *path, const char *name)
 {
-    const size_t folder = (size_t)(cb_saved_name(path) - path);
+    const size_t folder = (size_t)(cb_file_name(path) - path);
     char *out = cb_calloc(folder + strlen(name) + 1, 1);
 
     if (!out)

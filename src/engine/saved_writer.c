@@ -10,6 +10,7 @@
 #include "bank/checkpoint.h"
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/json_lenient.h"
 #include "in_step.h"
@@ -120,7 +121,7 @@ static int name_parent(json_t *about, const struct saved_how *how)
     if (!how->parent)
         return CB_OK;
     cb_saved_hex(how->parent->file.id, id);
-    j = json_pack("{s:s, s:s, s:i}", "file", cb_saved_name(how->parent->file.path), "id", id,
+    j = json_pack("{s:s, s:s, s:i}", "file", cb_file_name(how->parent->file.path), "id", id,
                   "tokens", how->n_shared);
     return json_object_set_new(about, "continues", j) ? cb_json_fail("bank") : CB_OK;
 }

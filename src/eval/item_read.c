@@ -301,8 +301,8 @@ static int from_question(struct reader *r, const json_t *o, struct item *it)
 
 void cb_item_task_of(const char *path, char *task, size_t n)
 {
-    const char *base = strrchr(path, '/');
-    base = base ? base + 1 : path;
+    const char *base = cb_file_name(path);
+
     snprintf(task, n, "%.*s", (int)strcspn(base, "."), base);
 }
 

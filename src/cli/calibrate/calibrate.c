@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "cli/output/log.h"
@@ -49,10 +50,8 @@ static json_t *file_names(const struct opts *o)
     int n;
     const char *const *path = cb_opt_texts(o, ARG_CAL_FILE, &n);
 
-    for (int i = 0; i < n; i++) {
-        const char *slash = strrchr(path[i], '/'), *name = slash ? slash + 1 : path[i];
-        cb_json_add(&a, cb_json_str(name));
-    }
+    for (int i = 0; i < n; i++)
+        cb_json_add(&a, cb_json_str(cb_file_name(path[i])));
     if (!n)
         cb_json_add(&a, json_string("blue-carbuncle.txt"));
     return a;

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/err.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "base/words.h"
 #include "cli/output/log.h"
@@ -62,7 +63,7 @@ static size_t stem_of(const char *file, int *part)
 /* The model's name: the file's without folders, and what a terminal cannot show */
 static char *name_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    const char *file = cb_file_name(path);
     int part;
     char *name = strndup(file, stem_of(file, &part));
 
