@@ -208,26 +208,29 @@ static void host_chooses(struct index_choice *x, const struct attention *a,
     cb_index_choose(x, a, keys, &q, &n, k, list, (size_t)k);
 }
 
-/* Keys list[k] -> their tokens, in place */
-static void list_tokens(int per, int k, int32_t *list)
+int cb_index_tokens(const int32_t *key, int k, int per, int end, int32_t *list)
 {
-    for (int j = k - 1; j >= 0; j--) {
-        const int first = list[j] * per;
+    int n = k * per;
+
+    for (int j = k - 1; key && j >= 0; j--) {
+        const int first = key[j] * per;
         for (int t = per - 1; t >= 0; t--)
             list[j * per + t] = first + t;
     }
+    for (int i = end / per * per; i < end; i++)
+        list[n++] = i;
+    return n;
 }
 
 void cb_index_choose_one(struct index_choice *x, const struct attention *a,
                          const struct index_keys *keys, const struct index_rows *r, int n, int k,
                          int after, int later, int32_t *list)
 {
-    if (!r->far || !device_chooses(x, a, keys, r, n, k, after, later, list)) {
+    const int there = r->far && device_chooses(x, a, keys, r, n, k, after, later, list);
+
+    if (!there)
         host_chooses(x, a, keys, r, n, k, list);
-        list_tokens(keys->per, k, list);
-    }
-    for (int t = 0; t < after; t++)
-        list[k * keys->per + t] = n * keys->per + t;
+    cb_index_tokens(there ? NULL : list, k, keys->per, n * keys->per + after, list);
 }
 
 uint64_t cb_index_choice_reads(const struct index_keys *keys, int n, int k)

@@ -38,6 +38,10 @@ size_t cb_index_choice_bytes(const struct index_choice *x, int n_feed, int n);
 void cb_index_choose(struct index_choice *x, const struct attention *a,
                      const struct index_keys *keys, const struct index_queries *q, const int *n_key,
                      int k, int32_t *list, size_t list_stride);
+/* The tokens that keys key[k] stand for, `per` each, and those of `end` tokens after the last whole
+ * key's -> list, ascending; returns how many. list may be key; key NULL: only the last are written.
+ */
+int cb_index_tokens(const int32_t *key, int k, int per, int end, int32_t *list);
 /* For the token of rows r, which may be in the device's memory: the tokens that the k best out of
  * n > k keys stand for, and `after` tokens after all keys' -> list. later: the list need not be
  * there before cb_device_wait(), if the device chooses */

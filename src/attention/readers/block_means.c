@@ -163,20 +163,6 @@ static int stored(struct attention *a, const struct chunk *c)
 
 /* ---- choosing ---- */
 
-/* The tokens of m chosen blocks and those after the last whole block, of n -> list; returns how
- * many */
-static int list_tokens(const int32_t *chosen, int m, int r, int n, int32_t *list)
-{
-    int k = 0;
-
-    for (int j = 0; j < m; j++)
-        for (int s = chosen[j] * r, t = 0; t < r; t++)
-            list[k++] = s + t;
-    for (int s = n / r * r; s < n; s++)
-        list[k++] = s;
-    return k;
-}
-
 /* What tokens i..i+m-1 of c read -> x->chosen */
 static void choose(struct attention *a, const struct chunk *c, int i, int m)
 {
@@ -223,8 +209,8 @@ static int parts(struct attention *a, const struct chunk *c)
         if (!a->bank->decoding && i % INDEX_QUERIES == 0)
             choose(a, c, i, min_int(INDEX_QUERIES, c->n - i));
         n = a->bank->decoding ? choose_one(a, c, list)
-                              : list_tokens(x->chosen + i % INDEX_QUERIES * k, k, ratio(a, c->l),
-                                            c->pos0 + i + 1, list);
+                              : cb_index_tokens(x->chosen + i % INDEX_QUERIES * k, k,
+                                                ratio(a, c->l), c->pos0 + i + 1, list);
         TRY(cb_parts_add_list(a, c, &p, list, n));
     }
     return 1;
