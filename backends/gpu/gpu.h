@@ -166,8 +166,18 @@ static inline struct gpu *cb_gpu_of(const struct device *d)
  * nothing until the next wait reports it. */
 void cb_gpu_fail(struct gpu *g, const char *what, int status);
 void cb_gpu_fail_memory(struct gpu *g, const char *what);
-/* A note for the user; once for each bit. */
-void cb_gpu_say(struct gpu *g, int bit, const char *text);
+/* Notes for the user, each of which is made once */
+enum gpu_note {
+    NOTE_WEIGHTS,
+    NOTE_ATTENTION,
+    NOTE_TYPES,
+    NOTE_SKETCHES,
+    NOTE_PAGES,
+    NOTE_INDEX,
+    NOTE_RECURRENCE,
+    NOTE_CHOOSING_ROWS
+};
+void cb_gpu_say(struct gpu *g, enum gpu_note note, const char *text);
 
 /* NULL: no memory, cb_error() says why. Mirrored pages give way, weights to work space alone. */
 void *cb_gpu_alloc(struct gpu *g, size_t bytes);

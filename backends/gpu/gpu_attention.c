@@ -15,7 +15,7 @@ enum { MMA_ITEMS = 128, MMA_MOST_HD = 256 };
 enum { PROMPT_SPLIT = 2048, PROMPT_FEW_HEADS = 16, PROMPT_WINDOW = 4096 };
 /* attend_few.cl: entries at a time, of a warp and of its group; SMs of a large device */
 enum { FEW_AT_ONCE = 16, FEW_SPLIT = 64, FEW_DEVICE = 132 };
-enum { MOST_MISSED = 3, NOTE_MISSED = 7 }; /* tokens before a note; its bit */
+enum { MOST_MISSED = 3 }; /* tokens before a note */
 
 static size_t floats(int64_t n)
 {
@@ -330,7 +330,7 @@ static void note_missed(struct gpu *g)
     x->missed = x->missed_feed + 1 == g->feed ? x->missed + 1 : 1;
     x->missed_feed = g->feed;
     if (x->missed >= MOST_MISSED)
-        cb_gpu_say(g, NOTE_MISSED,
+        cb_gpu_say(g, NOTE_CHOOSING_ROWS,
                    "the rows of a layer that chooses tokens do not fit into the working set; the "
                    "CPU attends to some of them and chooses");
 }
@@ -481,7 +481,8 @@ static void attend_call(struct gpu *g, const struct attn *a)
     if (at_once && !run)
         cb_gpu_fail_memory(g, "attention");
     if (run && !p)
-        cb_gpu_say(g, 1, "the CPU attends: the kernel for this model does not compile");
+        cb_gpu_say(g, NOTE_ATTENTION,
+                   "the CPU attends: the kernel for this model does not compile");
     for (int from = 0; run && from < a->n_tok && !g->status; from += at_once) {
         const struct attn part = some_queries(a, from, min_int(at_once, a->n_tok - from), run);
         if (!p || !attend(g, p, &part))
@@ -572,7 +573,7 @@ void cb_gpu_score(struct device *d, const struct score *s)
     for (int h = 0; h < s->a.n_kv; h++)
         given |= s->a.run[h].given;
     given |= s->peak || s->most || s->squares;
-    p = !given ? program(g, &s->a) : NULL;
+    p = given ? NULL : program(g, &s->a);
     if (!p || !score(g, p, s))
         score_on_host(g, s);
 }

@@ -64,17 +64,17 @@ float *cb_gpu_query_home(struct gpu *g, const float *q, int n)
     return g->status ? NULL : cb_gpu_to_host(g, q, (size_t)n * sizeof *q);
 }
 
-struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int bit,
+struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, enum gpu_note note,
                                           const char *why)
 {
     struct gpu_program *p;
 
-    if (g->said & 1u << bit)
+    if (g->said & 1u << note)
         return NULL;
     p = cb_gpu_program(g, text, (struct gpu_options){ 0 });
     if (!p) {
-        cb_gpu_say(g, bit, why);
-        g->said |= 1u << bit; /* also where nobody listens */
+        cb_gpu_say(g, note, why);
+        g->said |= 1u << note; /* also where nobody listens */
     }
     return p;
 }

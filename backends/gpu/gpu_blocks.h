@@ -44,9 +44,8 @@ static inline int cb_gpu_list_pieces(int n)
 /* The query in the host's memory, which the caller frees where it is another; NULL: something has
  * failed */
 float *cb_gpu_query_home(struct gpu *g, const float *q, int n);
-/* The kernels of a search. NULL: they do not compile, which is tried once; the note `bit` says so.
- */
-struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, int bit,
+/* The kernels of a search. NULL: they do not compile, which is tried once; `note` says so. */
+struct gpu_program *cb_gpu_search_program(struct gpu *g, enum gpu_text text, enum gpu_note note,
                                           const char *why);
 
 /* A search begins: lists of another session's come home, those of the last one are done with. */

@@ -15,8 +15,7 @@ enum {
     BEST_ITEMS = 256,
     MOST_HD = 128,
     WORDS = MOST_HD / 4,
-    PARTS = 4,      /* of a key */
-    NO_PROGRAM = 5, /* the note's bit */
+    PARTS = 4, /* of a key */
 };
 
 /* As struct strips in index.cl; the addresses of the mirror's pages follow, at a multiple of 8. */
@@ -28,7 +27,7 @@ struct gpu_strips {
 
 static struct gpu_program *program(struct gpu *g)
 {
-    return cb_gpu_search_program(g, GPU_INDEX, NO_PROGRAM,
+    return cb_gpu_search_program(g, GPU_INDEX, NOTE_INDEX,
                                  "the CPU scores a selector's keys: the kernels do not compile");
 }
 

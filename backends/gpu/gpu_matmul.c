@@ -56,7 +56,8 @@ int cb_gpu_load(struct device *d, struct weight *w)
     w->packed = cw;
     w->packed_bytes = cw->on ? cb_gpu_weight_bytes(w) : cw->host.packed_bytes;
     if (!cw->program)
-        cb_gpu_say(g, 2, "the CPU multiplies the weights of types that the device cannot read");
+        cb_gpu_say(g, NOTE_TYPES,
+                   "the CPU multiplies the weights of types that the device cannot read");
     else if (!cw->on)
         cb_gpu_weights_say(g);
     return CB_OK;

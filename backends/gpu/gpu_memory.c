@@ -39,13 +39,13 @@ void cb_gpu_fail_memory(struct gpu *g, const char *what)
     remember(g, 1, what, "");
 }
 
-void cb_gpu_say(struct gpu *g, int bit, const char *text)
+void cb_gpu_say(struct gpu *g, enum gpu_note note, const char *text)
 {
     char line[256];
 
-    if (g->said >> bit & 1 || !g->log)
+    if (g->said >> note & 1 || !g->log)
         return;
-    g->said |= 1u << bit;
+    g->said |= 1u << note;
     snprintf(line, sizeof line, "device %s: %s", g->name, text);
     g->log(g->log_arg, CB_LOG_NOTE, line);
 }

@@ -15,7 +15,6 @@ enum {
     LANES = 16,
     PICK_ITEMS = 256,
     PICK_ALONE = 8192, /* pages of a list that one group chooses from */
-    NO_PROGRAM = 4, /* the note's bit */
 };
 
 /* A choice of pages, and its work space on the device */
@@ -85,7 +84,7 @@ static int describe(struct gpu *g, struct choice *x)
 
 struct gpu_program *cb_gpu_pages_program(struct gpu *g)
 {
-    return cb_gpu_search_program(g, GPU_PAGES, NO_PROGRAM,
+    return cb_gpu_search_program(g, GPU_PAGES, NOTE_PAGES,
                                  "the CPU scores pages: the kernels do not compile");
 }
 

@@ -6,8 +6,6 @@
 
 #include "gpu.h"
 
-enum { SAY_RECURRENCE = 6 };
-
 /* Bytes of n_tok rows of n floats, `stride` floats apart */
 static size_t rows(int n_tok, int stride, size_t n)
 {
@@ -18,7 +16,7 @@ static struct gpu *begin(struct device *d)
 {
     struct gpu *g = cb_gpu_of(d);
 
-    cb_gpu_say(g, SAY_RECURRENCE, "the CPU computes layers that remember without keys");
+    cb_gpu_say(g, NOTE_RECURRENCE, "the CPU computes layers that remember without keys");
     return g;
 }
 

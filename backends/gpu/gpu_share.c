@@ -122,7 +122,8 @@ void cb_gpu_weight_unload(struct gpu *g, struct gpu_weight *w)
 
 void cb_gpu_weights_say(struct gpu *g)
 {
-    cb_gpu_say(g, 0, "not all weights fit into the working set; the CPU multiplies the others");
+    cb_gpu_say(g, NOTE_WEIGHTS,
+               "not all weights fit into the working set; the CPU multiplies the others");
 }
 
 static int to_host(struct gpu *g, struct gpu_weight *w)
@@ -275,8 +276,8 @@ int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_la
             continue;
         if (!(of_layer = away(layer, n_layer)))
             return CB_ENOMEM;
-        fits = fit(g, wishes[i].n_buffer, limit > taken ? limit - taken : 0, of_layer, n_layer,
-                   out);
+        fits =
+            fit(g, wishes[i].n_buffer, limit > taken ? limit - taken : 0, of_layer, n_layer, out);
         free(of_layer);
     }
     return CB_OK;

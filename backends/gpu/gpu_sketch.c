@@ -57,8 +57,7 @@ struct gpu_search {
 };
 
 enum {
-    ITEMS = 128,    /* a group's, in search.cl */
-    NO_PROGRAM = 3, /* the note's bit */
+    ITEMS = 128, /* a group's, in search.cl */
 };
 
 /* A search, and its work space on the device */
@@ -253,7 +252,7 @@ void cb_gpu_sketch_topk(struct device *d, const struct sketch_topk *s)
         return;
     p = g->stream_kv || !describe(g, &x)
             ? NULL
-            : cb_gpu_search_program(g, GPU_SEARCH, NO_PROGRAM,
+            : cb_gpu_search_program(g, GPU_SEARCH, NOTE_SKETCHES,
                                     "the CPU searches sketches: the kernels do not compile");
     if (p)
         done = topk(g, p, &x);
