@@ -38,16 +38,21 @@ int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *pag
     return !g->status;
 }
 
-void *cb_gpu_blocks_describe(struct gpu *g, const struct gpu_blocks *b, const void *known,
-                             size_t bytes)
+void *cb_gpu_search_begin(struct gpu *g, const struct gpu_blocks *b, const void *known, size_t n,
+                          size_t work)
 {
-    const size_t all = cb_gpu_blocks_table(b, bytes);
-    void *host, *on = cb_gpu_room_beside(g, all, &host);
+    const size_t all = n + (size_t)(b->n_kv * b->n_page) * sizeof(uint64_t);
+    const size_t bytes = cb_gpu_aligned(all) + work;
+    void *host, *on;
 
+    if (!cb_gpu_stage_fits(g, bytes))
+        return NULL;
+    cb_gpu_stage_reserve(g, bytes);
+    on = cb_gpu_room_beside(g, all, &host);
     if (!on)
         return NULL;
-    memcpy(host, known, bytes);
-    if (!cb_gpu_blocks_bring(g, b, (uint64_t *)(void *)((char *)host + bytes)))
+    memcpy(host, known, n);
+    if (!cb_gpu_blocks_bring(g, b, (uint64_t *)(void *)((char *)host + n)))
         return NULL;
     cb_gpu_send(g, on, host, all);
     return on;
@@ -92,4 +97,19 @@ void cb_gpu_found_end(struct gpu *g, struct gpu_found found, int later)
     cb_gpu_done(g);
     if (!later)
         cb_gpu_found_home(g);
+}
+
+int cb_gpu_search(struct gpu *g, struct gpu_blocks *b, struct gpu_program *(*program)(struct gpu *),
+                  int (*choose)(struct gpu *, struct gpu_program *, void *), void *x)
+{
+    struct gpu_program *p;
+    int done;
+
+    cb_gpu_found_begin(g);
+    if (g->status)
+        return 1;
+    p = g->stream_kv || !cb_gpu_blocks_of(g, b) ? NULL : program(g);
+    done = p && choose(g, p, x);
+    g->locked = 0;
+    return done;
 }

@@ -20,15 +20,15 @@ int cb_gpu_blocks_of(const struct gpu *g, struct gpu_blocks *b);
  * room for all of them. */
 int cb_gpu_blocks_bring(struct gpu *g, const struct gpu_blocks *b, uint64_t *page);
 
-/* What the kernels of a search are to know, known[bytes], and after it the addresses of the
- * mirror's pages, which get what they lack -> where both are on the device. NULL: there is no room
- * for all blocks, or something has failed */
-void *cb_gpu_blocks_describe(struct gpu *g, const struct gpu_blocks *b, const void *known,
-                             size_t bytes);
-static inline size_t cb_gpu_blocks_table(const struct gpu_blocks *b, size_t bytes)
-{
-    return bytes + (size_t)(b->n_kv * b->n_page) * sizeof(uint64_t);
-}
+/* A search by the kernels of a program that is made for it. choose(g, p, x) is 0 where there is no
+ * room for what it reads; so is this then, or where kernels cannot read the blocks. */
+int cb_gpu_search(struct gpu *g, struct gpu_blocks *b, struct gpu_program *(*program)(struct gpu *),
+                  int (*choose)(struct gpu *, struct gpu_program *, void *), void *x);
+/* Reserves work[bytes]. What the kernels of a search are to know, known[n], and after it the
+ * addresses of the mirror's pages, which get what they lack -> where both are on the device. NULL:
+ * there is no room for all that, or something has failed */
+void *cb_gpu_search_begin(struct gpu *g, const struct gpu_blocks *b, const void *known, size_t n,
+                          size_t work);
 /* n times `size` bytes on the device until the op ends, of which there is enough; *bytes grows by
  * them. Where g is NULL they are only counted. */
 void *cb_gpu_search_room(struct gpu *g, size_t *bytes, size_t n, size_t size);

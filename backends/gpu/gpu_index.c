@@ -159,8 +159,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
     return bytes;
 }
 
-/* What the kernels are to know goes to the device. 0: there is no room for all keys. */
-static int describe(struct gpu *g, struct choice *x)
+/* What the kernels are to know goes to the device. 0: there is no room. */
+static int begin(struct gpu *g, struct choice *x)
 {
     const struct index_scan *s = &x->t->s;
     const struct gpu_strips of = { .n = s->n,
@@ -174,7 +174,7 @@ static int describe(struct gpu *g, struct choice *x)
                                    .per = x->t->per,
                                    .after = x->t->after };
 
-    x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
+    x->on = cb_gpu_search_begin(g, &x->b, &of, sizeof of, work_space(NULL, x));
     return x->on != NULL;
 }
 
@@ -212,16 +212,13 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
     cb_gpu_run(g, p, "index_best", one, BEST_ITEMS, best, 4, NULL);
 }
 
-static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
+static int choose(struct gpu *g, struct gpu_program *p, void *choice)
 {
+    struct choice *x = choice;
     const struct index_topk *t = x->t;
-    const size_t bytes =
-        work_space(NULL, x) + cb_gpu_aligned(cb_gpu_blocks_table(&x->b, sizeof(struct gpu_strips)));
 
-    if (!cb_gpu_stage_fits(g, bytes))
-        return 0;
-    cb_gpu_stage_reserve(g, bytes);
-    if (!describe(g, x))
+    if (t->s.hd > MOST_HD || x->b.first || x->b.bytes * (size_t)x->b.n_block > UINT32_MAX ||
+        !begin(g, x))
         return 0;
     work_space(g, x);
     launch(g, p, x);
@@ -247,17 +244,6 @@ int cb_gpu_index_topk(struct device *d, const struct index_topk *t)
                                .n_block = n_block * STRIP_BLOCK },
                         .n_piece = cb_gpu_list_pieces(t->s.n),
                         .n = t->k * t->per + t->after };
-    struct gpu_program *p;
-    int done;
 
-    cb_gpu_found_begin(g);
-    if (g->status)
-        return 1;
-    p = g->stream_kv || t->s.hd > MOST_HD || !cb_gpu_blocks_of(g, &x.b) || x.b.first ||
-                x.b.bytes * (size_t)x.b.n_block > UINT32_MAX
-            ? NULL
-            : program(g);
-    done = p && choose(g, p, &x);
-    g->locked = 0;
-    return done;
+    return cb_gpu_search(g, &x.b, program, choose, &x);
 }

@@ -22,8 +22,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
     const struct block_topk *t = x->t;
     const size_t heads = (size_t)t->n_head, q = heads * (size_t)t->hd * sizeof(float);
     const size_t found = heads * (size_t)(x->n + 1) * sizeof(int32_t);
-    size_t bytes = cb_gpu_aligned(q) + cb_gpu_aligned(found) +
-                   cb_gpu_pick_bytes(t->n_head, t->n_block);
+    size_t bytes =
+        cb_gpu_aligned(q) + cb_gpu_aligned(found) + cb_gpu_pick_bytes(t->n_head, t->n_block);
 
     x->q = g ? cb_gpu_in(g, t->q, q) : NULL;
     x->found = g ? cb_gpu_room_for(g, found) : NULL; /* may stay longer */
@@ -45,9 +45,9 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
     cb_gpu_pick_pages(g, p, x->on, x->score, t->n_head, t->n_block, x->found);
 }
 
-/* 0: there is no room. */
-static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
+static int choose(struct gpu *g, struct gpu_program *p, void *choice)
 {
+    struct choice *x = choice;
     const struct block_topk *t = x->t;
     const struct gpu_pages of = { .n_page = t->n_block,
                                   .n_block = x->b.n_page,
@@ -58,13 +58,8 @@ static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
                                   .page = t->block,
                                   .k = t->k,
                                   .after = t->after };
-    const size_t bytes =
-        work_space(NULL, x) + cb_gpu_aligned(cb_gpu_blocks_table(&x->b, sizeof of));
 
-    if (!cb_gpu_stage_fits(g, bytes))
-        return 0;
-    cb_gpu_stage_reserve(g, bytes);
-    x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
+    x->on = cb_gpu_search_begin(g, &x->b, &of, sizeof of, work_space(NULL, x));
     if (!x->on)
         return 0;
     work_space(g, x);
@@ -89,14 +84,6 @@ int cb_gpu_block_topk(struct device *d, const struct block_topk *t)
                                .n_kv = 1,
                                .n_block = t->n_block * t->block },
                         .n = t->k * t->block + t->after };
-    struct gpu_program *p;
-    int done;
 
-    cb_gpu_found_begin(g);
-    if (g->status)
-        return 1;
-    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b) ? NULL : cb_gpu_pages_program(g);
-    done = p && choose(g, p, &x);
-    g->locked = 0;
-    return done;
+    return cb_gpu_search(g, &x.b, cb_gpu_pages_program, choose, &x);
 }

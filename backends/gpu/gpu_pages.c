@@ -59,8 +59,8 @@ static size_t work_space(struct gpu *g, struct choice *x)
            cb_gpu_pick_bytes(x->n_list, s->n_page);
 }
 
-/* What the kernels are to know goes to the device. 0: there is no room for all bounds. */
-static int describe(struct gpu *g, struct choice *x)
+/* What the kernels are to know goes to the device. 0: there is no room. */
+static int begin(struct gpu *g, struct choice *x)
 {
     const struct page_scores *s = &x->t->s;
     const struct gpu_pages of = { .n_page = s->n_page,
@@ -78,7 +78,7 @@ static int describe(struct gpu *g, struct choice *x)
                                   .before = x->t->before,
                                   .after = x->t->after };
 
-    x->on = cb_gpu_blocks_describe(g, &x->b, &of, sizeof of);
+    x->on = cb_gpu_search_begin(g, &x->b, &of, sizeof of, work_space(NULL, x));
     return x->on != NULL;
 }
 
@@ -149,16 +149,12 @@ static void launch(struct gpu *g, struct gpu_program *p, const struct choice *x)
     cb_gpu_pick_pages(g, p, x->on, x->score, x->n_list, x->t->s.n_page, x->found);
 }
 
-static int choose(struct gpu *g, struct gpu_program *p, struct choice *x)
+static int choose(struct gpu *g, struct gpu_program *p, void *choice)
 {
+    struct choice *x = choice;
     const struct page_topk *t = x->t;
-    const size_t bytes =
-        work_space(NULL, x) + cb_gpu_aligned(cb_gpu_blocks_table(&x->b, sizeof(struct gpu_pages)));
 
-    if (!cb_gpu_stage_fits(g, bytes))
-        return 0;
-    cb_gpu_stage_reserve(g, bytes);
-    if (!describe(g, x))
+    if (!begin(g, x))
         return 0;
     work_space(g, x);
     launch(g, p, x);
@@ -185,14 +181,6 @@ int cb_gpu_page_topk(struct device *d, const struct page_topk *t)
                                .n_block = s->n_page },
                         .n_list = s->n_head / s->per,
                         .n = t->before + t->k * t->page + t->after };
-    struct gpu_program *p;
-    int done;
 
-    cb_gpu_found_begin(g);
-    if (g->status)
-        return 1;
-    p = g->stream_kv || !cb_gpu_blocks_of(g, &x.b) ? NULL : cb_gpu_pages_program(g);
-    done = p && choose(g, p, &x);
-    g->locked = 0;
-    return done;
+    return cb_gpu_search(g, &x.b, cb_gpu_pages_program, choose, &x);
 }

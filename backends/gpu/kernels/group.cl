@@ -96,8 +96,8 @@ FUNCTION uint group_kth(GLOBAL const float *x, int n, int k, IN_LOCAL uint *coun
 }
 
 /* Of the k largest of a list, the earlier ones of equals, group_kth's *equal are equal to it. An
- * item has x[from..to): how many of the k are before these; *seen: how many equal ones there are
- * before them, which is_best() counts on. before[items] */
+ * item has x[from..to): how many of the k are before these; *seen, which was of the first item:
+ * how many equal ones there are before them, which is_best() counts on. before[items] */
 FUNCTION int group_best_before(GLOBAL const float *x, int from, int to, uint kth, int equal,
                                IN_LOCAL int *before, int items, int *seen)
 {
@@ -108,7 +108,7 @@ FUNCTION int group_best_before(GLOBAL const float *x, int from, int to, uint kth
         same += in_order(x[i]) == kth;
     }
     above = group_before(above, before, items, &all);
-    *seen = group_before(same, before, items, &all);
+    *seen += group_before(same, before, items, &all);
     return above + (*seen < equal ? *seen : equal);
 }
 

@@ -245,7 +245,7 @@ KERNEL void index_best(GLOBAL const struct strips *s, GLOBAL const int *near,
     const int item = ITEM(), n = s->n_near, each = (n + BEST_ITEMS - 1) / BEST_ITEMS;
     const int from = item * each, to = from + each < n ? from + each : n;
     const int per = s->per, n_found = s->k * per;
-    int equal, seen;
+    int equal, seen = 0;
     const uint kth = group_kth(exact, n, s->k, count_, before_, end_, &equal);
 
     if (item == 0)

@@ -107,7 +107,7 @@ FUNCTION int list_begin(GLOBAL const float *x, int n, int k, int piece, GLOBAL c
                         IN_LOCAL int *end, int *from, int *to, uint *kth, int *equal, int *seen)
 {
     const int each = LIST_PIECE / items, last = list_end(n, piece);
-    int above = 0, same = 0, own_above = 0, own_same = 0, all;
+    int above = 0, same = 0;
 
     *from = piece * LIST_PIECE + ITEM() * each;
     *to = *from + each < last ? *from + each : last;
@@ -119,12 +119,6 @@ FUNCTION int list_begin(GLOBAL const float *x, int n, int k, int piece, GLOBAL c
     BARRIER();
     above = group_count(above, before, items);
     BARRIER();
-    same = group_count(same, before, items);
-    for (int i = *from; i < *to; i++) {
-        own_above += in_order(x[i]) > *kth;
-        own_same += in_order(x[i]) == *kth;
-    }
-    above += group_before(own_above, before, items, &all);
-    *seen = same + group_before(own_same, before, items, &all);
-    return above + (*seen < *equal ? *seen : *equal);
+    *seen = group_count(same, before, items);
+    return above + group_best_before(x, *from, *to, *kth, *equal, before, items, seen);
 }

@@ -26,6 +26,21 @@ FUNCTION bytes_t bounds_at(GLOBAL const struct pages *s, GLOBAL const ulong *blo
            (long)(row & ((1 << s->shift) - 1)) * s->bytes;
 }
 
+/* The items that share a page have parts of the sums of HEADS heads: item `lane` of them gets that
+ * of head lane, others any number. part[HEADS * (SCORE_ITEMS + 1)] is read until a barrier. */
+FUNCTION float sum_lanes(const float *sum, IN_LOCAL float *part)
+{
+    const int item = ITEM(), lane = item % LANES;
+    float all = 0.0f;
+
+    for (int h = 0; h < HEADS; h++)
+        part[h * (SCORE_ITEMS + 1) + item] = sum[h];
+    BARRIER();
+    for (int i = 0; lane < HEADS && i < LANES; i++)
+        all += part[lane * (SCORE_ITEMS + 1) + item - lane + i];
+    return all;
+}
+
 /* Pages of list GROUP(1), from GROUP(0) * SCORE_ITEMS / LANES on -> score[n_list][n_page]. Items
  * whose page is beyond the last take that one, so that all of them do the same. */
 KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
@@ -41,7 +56,7 @@ KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
     for (int from = 0; from < s->per; from += HEADS) {
         const int heads = s->per - from < HEADS ? s->per - from : HEADS;
         GLOBAL const float *y = q + (long)(list * s->per + from) * hd;
-        float sum[HEADS] = { 0 };
+        float sum[HEADS] = { 0 }, own_head;
         for (int c = lane; c < hd; c += LANES) {
             const float min = load_f16(x + 2 * c), max = load_f16(x + 2 * (hd + c));
             UNROLL for (int h = 0; h < HEADS; h++) {
@@ -49,15 +64,9 @@ KERNEL void score_pages(GLOBAL const struct pages *s, GLOBAL const ulong *block,
                 sum[h] += fmax(w * min, w * max);
             }
         }
-        for (int h = 0; h < HEADS; h++)
-            part_[h * (SCORE_ITEMS + 1) + item] = sum[h];
-        BARRIER();
-        if (lane < heads) {
-            float bound = 0.0f;
-            for (int i = 0; i < LANES; i++)
-                bound += part_[lane * (SCORE_ITEMS + 1) + own * LANES + i];
-            head_[own * HEADS + lane] = bound;
-        }
+        own_head = sum_lanes(sum, part_);
+        if (lane < heads)
+            head_[own * HEADS + lane] = own_head;
         BARRIER();
         for (int h = 0; h < heads; h++) {
             const float bound = head_[own * HEADS + h];
@@ -90,15 +99,7 @@ KERNEL void score_blocks(GLOBAL const struct pages *s, GLOBAL const ulong *block
                 UNROLL for (int h = 0; h < HEADS; h++)
                     sum[h] += y[(long)(h < heads ? h : 0) * hd + c] * w;
             }
-            for (int h = 0; h < HEADS; h++)
-                part_[h * (SCORE_ITEMS + 1) + item] = sum[h];
-            BARRIER();
-            if (lane < heads) {
-                float dot = 0.0f;
-                for (int i = 0; i < LANES; i++)
-                    dot += part_[lane * (SCORE_ITEMS + 1) + own * LANES + i];
-                most = fmax(most, dot);
-            }
+            most = fmax(most, sum_lanes(sum, part_));
             BARRIER();
         }
         if (lane < heads)
@@ -149,7 +150,7 @@ KERNEL void pick_pages(GLOBAL const struct pages *s, GLOBAL const float *score, 
     const int from = item * each, to = from + each < n ? from + each : n;
     GLOBAL const float *x = score + (long)GROUP(0) * n;
     GLOBAL int *out = begin_list(s, found, GROUP(0), 1);
-    int equal, seen;
+    int equal, seen = 0;
     const uint kth = group_kth(x, n, s->k, count_, before_, end_, &equal);
     int at = group_best_before(x, from, to, kth, equal, before_, PICK_ITEMS, &seen);
 
