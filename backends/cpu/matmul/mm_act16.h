@@ -47,8 +47,7 @@ INLINE void quantize_act16_block(const float *x, uint8_t *rec)
 {
     const float top = top_of_block(x), inv = top > 1e-30f ? 127 / top : 0;
     const float step = top > 1e-30f ? top / 127 / 256 : 0;
-    int32_t high[32], low[32], both[32], sum[2], neg[6] = { 0 };
-    float f[4] = { 0 };
+    int32_t high[32], low[32], both[32];
     int8_t code[64];
 
     for (int i = 0; i < 32; i++) {
@@ -62,16 +61,8 @@ INLINE void quantize_act16_block(const float *x, uint8_t *rec)
         code[i] = (int8_t)high[i];
     for (int i = 0; i < 32; i++)
         code[32 + i] = (int8_t)low[i];
-    for (int i = 0; i < 2; i++)
-        sum[i] = sum_up(both + 16 * i);
-    f[1] = step;
-    f[3] = step * (float)(sum[0] + sum[1]);
-    neg[1] = -(sum[0] + sum[1]);
-    neg[3] = -sum[0];
-    neg[5] = -sum[1];
     memcpy(rec, code, sizeof code);
-    memcpy(rec + 64, f, sizeof f);
-    memcpy(rec + 80, neg, sizeof neg);
+    end_act16(rec, step, sum_up(both), sum_up(both + 16));
 }
 
 static void quantize_act16(const float *x, int n_in, void *rec, size_t step)

@@ -5,7 +5,6 @@
 #define MM_QUANTIZE_AVX2_H
 
 #include <immintrin.h>
-#include <string.h>
 
 #include "mm_code_sums.h"
 #include "mm_table.h"
@@ -159,8 +158,8 @@ INLINE void quantize_act16_block(const float *x, int words, uint8_t *rec)
     const __m256 sign = _mm256_set1_ps(-0.0f);
     __m256 v[4], m = _mm256_setzero_ps(), inv;
     __m256i high[4], low[4], both[4];
-    float top, step, f[4] = { 0 };
-    int32_t sum[2], neg[6] = { 0 };
+    float top, step;
+    int32_t sum[2];
 
     for (int j = 0; j < 4; j++) {
         v[j] = _mm256_loadu_ps(x + 8 * j);
@@ -177,13 +176,7 @@ INLINE void quantize_act16_block(const float *x, int words, uint8_t *rec)
         sum[j] = reduce_add(_mm256_add_epi32(both[2 * j], both[2 * j + 1]));
     _mm256_storeu_si256((__m256i *)rec, words ? to_words(both[0], both[1]) : to_bytes(high));
     _mm256_storeu_si256((__m256i *)(rec + 32), words ? to_words(both[2], both[3]) : to_bytes(low));
-    f[1] = step;
-    f[3] = step * (float)(sum[0] + sum[1]);
-    neg[1] = -(sum[0] + sum[1]);
-    neg[3] = -sum[0];
-    neg[5] = -sum[1];
-    memcpy(rec + 64, f, sizeof f);
-    memcpy(rec + 80, neg, sizeof neg);
+    end_act16(rec, step, sum[0], sum[1]);
 }
 
 static void quantize_act16(const float *x, int n_in, void *rec, size_t step)

@@ -6,7 +6,6 @@
 #define MM_QUANTIZE_AVX512_H
 
 #include <immintrin.h>
-#include <string.h>
 
 #include "mm_code_sums.h"
 #include "mm_table.h"
@@ -146,11 +145,8 @@ INLINE void quantize_act16_block(const float *x, uint8_t *rec)
     const float step = top > 1e-30f ? top / 127 / 256 : 0;
     const int32_t sa = _mm512_reduce_add_epi32(act16_codes(a, inv, rec, rec + 32));
     const int32_t sb = _mm512_reduce_add_epi32(act16_codes(b, inv, rec + 16, rec + 48));
-    const float f[4] = { 0, step, 0, step * (float)(sa + sb) };
-    const int32_t neg[6] = { 0, -(sa + sb), 0, -sa, 0, -sb };
 
-    memcpy(rec + 64, f, sizeof f);
-    memcpy(rec + 80, neg, sizeof neg);
+    end_act16(rec, step, sa, sb);
 }
 
 static void quantize_act16(const float *x, int n_in, void *rec, size_t step)

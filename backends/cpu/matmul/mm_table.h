@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* mm_table.h - for mm_ISA.c alone: instantiates its always-inlined direct(), direct_float(),
  * unpack() and panel() for each type and tile width, and fills the rows of its table. MM_TILE is
- * the ISA's tile, 4 or 6 tokens; MM_GROUPS the groups that its batch() multiplies at once. */
+ * the ISA's tile, 4 or 6 tokens; MM_GROUPS the groups that its batch() multiplies at once. And what
+ * all of them do alike. */
 #ifndef MM_TABLE_H
 #define MM_TABLE_H
+
+#include <string.h>
 
 #include "kern_mm.h"
 
@@ -16,6 +19,17 @@ INLINE void prefetch(const uint8_t *p, int n_line)
 #pragma GCC unroll 9
     for (int j = 0; j < n_line; j++)
         __builtin_prefetch(p + MM_AHEAD + 64 * j, 0, 2);
+}
+
+/* The numbers of a record of 16-bit codes, after these: their step, and the sums of both halves in
+ * steps */
+INLINE void end_act16(uint8_t *rec, float step, int32_t first, int32_t second)
+{
+    const float f[4] = { 0, step, 0, step * (float)(first + second) };
+    const int32_t neg[6] = { 0, -(first + second), 0, -first, 0, -second };
+
+    memcpy(rec + 64, f, sizeof f);
+    memcpy(rec + 80, neg, sizeof neg);
 }
 
 #define MM_DIRECT(type, n)                                                                         \
