@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "driver.h"
 #include "gpu_left.h"
+#include "gpu_note.h"
 
 enum { GPU_MOST_BACK = 64, GPU_ALIGN = 128 }; /* pieces of memory are multiples of GPU_ALIGN */
 enum { GPU_AT_ONCE = 3 };                     /* weights that one launch multiplies by */
@@ -166,17 +167,7 @@ static inline struct gpu *cb_gpu_of(const struct device *d)
  * nothing until the next wait reports it. */
 void cb_gpu_fail(struct gpu *g, const char *what, int status);
 void cb_gpu_fail_memory(struct gpu *g, const char *what);
-/* Notes for the user, each of which is made once */
-enum gpu_note {
-    NOTE_WEIGHTS,
-    NOTE_ATTENTION,
-    NOTE_TYPES,
-    NOTE_SKETCHES,
-    NOTE_PAGES,
-    NOTE_INDEX,
-    NOTE_RECURRENCE,
-    NOTE_CHOOSING_ROWS
-};
+/* A note for the user, once */
 void cb_gpu_say(struct gpu *g, enum gpu_note note, const char *text);
 
 /* NULL: no memory, cb_error() says why. Mirrored pages give way, weights to work space alone. */

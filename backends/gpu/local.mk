@@ -49,6 +49,7 @@ libgpu_la_SOURCES = \
 	backends/gpu/gpu_index.c backends/gpu/gpu_index.h \
 	backends/gpu/gpu_index_blocks.c \
 	backends/gpu/gpu_left.h \
+	backends/gpu/gpu_note.h \
 	backends/gpu/gpu_lists.c backends/gpu/gpu_lists.h \
 	backends/gpu/gpu_lookup.c backends/gpu/gpu_lookup.h \
 	backends/gpu/gpu_map.c backends/gpu/gpu_map.h \
