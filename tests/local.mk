@@ -129,6 +129,7 @@ check_programs = \
 	tests/unit/check_prefix_store \
 	tests/unit/check_scheduler \
 	tests/unit/check_head_prune \
+	tests/ops/check_prefetch \
 	tests/ops/check_prepack \
 	tests/ops/check_shares \
 	tests/ops/check_tiers \
@@ -825,6 +826,10 @@ tests_fuzz_fuzz_utf8_LDADD = libcore.la $(JANSSON_LIBS)
 tests_fuzz_check_tok_file_SOURCES = tests/fuzz/check_tok_file.c
 tests_fuzz_check_tok_file_CFLAGS = $(check_cflags)
 tests_fuzz_check_tok_file_LDFLAGS = $(check_ldflags)
+
+tests_ops_check_prefetch_SOURCES = tests/ops/check_prefetch.c
+tests_ops_check_prefetch_CFLAGS = $(check_cflags)
+tests_ops_check_prefetch_LDFLAGS = $(check_ldflags)
 
 tests_ops_check_shares_SOURCES = tests/ops/check_shares.c
 tests_ops_check_shares_CFLAGS = $(check_cflags)

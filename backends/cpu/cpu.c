@@ -11,6 +11,7 @@
 #include "cpu/peak/kern_peak.h"
 #include "cpu/peak/peak.h"
 #include "cpu/vector/kern_vec.h"
+#include "cpuid.h"
 #include "kern.h"
 #include "slab.h"
 
@@ -299,6 +300,7 @@ static int open_cpu(struct device *d, const struct device_want *want)
         return CB_EUNSUPPORTED;
     }
     c->kern = k;
+    c->all_lines = k->mm->q8_all_lines && cb_cpu_prefetches_late();
     cb_cpu_compose(k, &c->vec);
     c->own = cb_alloc_aligned(n_thread, sizeof *c->own);
     err = c->own ? cb_provider_choose(want->matmul, &c->provider) : CB_ENOMEM;

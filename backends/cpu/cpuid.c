@@ -36,6 +36,15 @@ uint32_t cb_cpuid_features(uint32_t leaf1_c, const uint32_t leaf7[4], uint64_t x
     return all;
 }
 
+int cb_cpuid_prefetches_late(uint32_t leaf1_a, const uint32_t leaf0[3])
+{
+    const int amd = leaf0[0] == 0x68747541 && leaf0[1] == 0x69746e65 && leaf0[2] == 0x444d4163;
+    const uint32_t base = leaf1_a >> 8 & 15,
+                   family = base < 15 ? base : base + (leaf1_a >> 20 & 255);
+
+    return amd && family == 26;
+}
+
 const char *cb_cpu_feature_name(int i)
 {
     static const char *const name[CPU_FEATURES] = {
@@ -75,9 +84,23 @@ uint32_t cb_cpu_features(void)
     return cb_cpuid_features(leaf1_c, leaf7, saved_states());
 }
 
+int cb_cpu_prefetches_late(void)
+{
+    uint32_t a, leaf0[3], b, c, d;
+
+    if (!__get_cpuid(0, &a, &leaf0[0], &leaf0[2], &leaf0[1]) || !__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    return cb_cpuid_prefetches_late(a, leaf0);
+}
+
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+
+int cb_cpu_prefetches_late(void)
+{
+    return 0;
+}
 
 uint32_t cb_cpu_features(void)
 {
@@ -88,6 +111,11 @@ uint32_t cb_cpu_features(void)
 }
 
 #else
+
+int cb_cpu_prefetches_late(void)
+{
+    return 0;
+}
 
 uint32_t cb_cpu_features(void)
 {

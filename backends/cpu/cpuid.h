@@ -33,6 +33,12 @@ uint32_t cb_cpu_features(void);
  * leaf 1; leaf7 is EBX, ECX, EDX of leaf 7 and EAX of its subleaf 1; xcr0 are the register states
  * that the system saves. */
 uint32_t cb_cpuid_features(uint32_t leaf1_c, const uint32_t leaf7[4], uint64_t xcr0);
+/* 1: the processor's own prefetcher falls behind a stream of 8-bit weights, which is known of AMD's
+ * family 26 (Zen 5) and measured on no later one */
+int cb_cpu_prefetches_late(void);
+/* What cb_cpu_prefetches_late() makes of EAX of leaf 1 and of EBX, EDX, ECX of leaf 0, the maker's
+ * name (x86). */
+int cb_cpuid_prefetches_late(uint32_t leaf1_a, const uint32_t leaf0[3]);
 /* Asks the system to save the tile registers of AMX for this process. 0, or an error number: it
  * does not, and their use would end the process. */
 int cb_cpu_permit_tiles(void);

@@ -67,6 +67,7 @@ struct cpu {
     struct slab *slabs;              /* packed weights */
     void *x;                         /* activations prepared for a matmul */
     size_t x_bytes;
+    int all_lines;     /* 1: the tier's q8_all_lines multiplies Q8_0 (cpuid.h) */
     size_t panel_room; /* bytes of a thread's panels, at least */
     struct own_x *own; /* [threads] */
     uint64_t n_pass;   /* passes of matmul so far */

@@ -84,6 +84,7 @@ struct kern_mm {
     /* packed group x tile of i + 1 tokens -> out[i + 1][16] */
     mm_dot direct[DT_COUNT][MM_TILE_MAX];
     mm_dot act16[DT_COUNT]; /* packed group x a 16-bit token -> out[16]; NULL: a float type */
+    mm_dot q8_all_lines;    /* act16[DT_Q8_0] that prefetches every line; NULL: that one does */
     /* [act16] n_group packed groups (1 or 2), `step` bytes apart, x n_tok tokens ->
      * out[n_group][n_tok][16], bit for bit the results of a token alone. Each token has a record of
      * its own; those of a block are adjacent. [0], for 8-bit tokens, may be NULL */

@@ -86,6 +86,8 @@ static void direct(const struct pass *p, const struct weight *w, int g, int n_gr
     if (p->batch && quant)
         (p->many ? p->many->batch : p->k->batch)[p->act16][w->type](group, step, n_group, x,
                                                                     w->n_in, width, out);
+    else if (p->act16 && p->all_lines && w->type == DT_Q8_0)
+        p->k->q8_all_lines(group, x, w->n_in, out);
     else if (p->act16 && quant)
         p->k->act16[w->type](group, x, w->n_in, out);
     else
@@ -216,6 +218,7 @@ static void passes(const struct device *d, struct pass *p, unsigned forms, const
     int most;
 
     p->own = c->own;
+    p->all_lines = c->all_lines;
     p->act16 = p->mm->bits == 16 && forms >> MM_QUANT & 1;
     most = pass_tokens(c, p, n_tok, forms);
     for (p->tok0 = 0; p->tok0 < n_tok; p->tok0 += most) {

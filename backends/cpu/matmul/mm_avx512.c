@@ -68,9 +68,9 @@ INLINE void block_token(enum dtype t, int groups, const struct block *w, const u
     }
 }
 
-/* 16-bit: the record of two holds one token. */
-INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
-                   float *out)
+/* 16-bit: the record of two holds one token. all: prefetch_lines() */
+INLINE void direct_of(enum dtype t, int n, int act16, int all, const uint8_t *w, const uint8_t *x,
+                      int n_in, float *out)
 {
     __m512 acc[4] = { _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(),
                       _mm512_setzero_ps() };
@@ -82,7 +82,7 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
 
         chunk_scales(t, w, &v.s);
         for (int b = 0; b < nb; b++) {
-            prefetch_block(t, w, b);
+            prefetch_lines(t, all, w, b);
             open_block(t, w, b, q, &v);
 #pragma GCC unroll 4
             for (int i = act16; i < n; i++)
@@ -95,6 +95,17 @@ INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8
 #pragma GCC unroll 4
     for (int i = act16; i < n; i++)
         _mm512_storeu_ps(out + 16 * (i - act16), acc[i]);
+}
+
+INLINE void direct(enum dtype t, int n, int act16, const uint8_t *w, const uint8_t *x, int n_in,
+                   float *out)
+{
+    direct_of(t, n, act16, 0, w, x, n_in, out);
+}
+
+static void q8_all_lines(const void *w, const void *x, int n_in, float *out)
+{
+    direct_of(DT_Q8_0, 2, 1, 1, w, x, n_in, out);
 }
 
 /* Prefetches the b-th block of the chunk at w. While a batch multiplies a block, the hardware
@@ -282,6 +293,7 @@ const struct kern_mm MM_AVX512 = {
     .panel_rows = 32,
     .quantize = quantize,
     .quantize_batch = quantize_act16,
+    .q8_all_lines = q8_all_lines,
     MM_DIRECT_TABLE,
     MM_PANEL_TABLE,
 };

@@ -27,6 +27,7 @@ struct pass {
     size_t unit;                  /* bytes of packed weights an item of the loop */
     int panels;                   /* or panels, at most */
     int act16;                    /* 1: 16-bit records */
+    int all_lines;                /* 1: one token of Q8_0 takes k->q8_all_lines */
     int batch;                    /* 1: a record of its own for each of several tokens */
     int split;           /* ranges that the tiles are divided into, as items of their own */
     const int32_t *some; /* [n_some] wanted rows, ascending; NULL: all */
