@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* time_index.c - times the scan of a trained selector's keys, for a decoded token and for queries
  * of a prompt, at the widths of models that have one; on a device with memory of its own, a decoded
- * token's choice. Keys are random. */
+ * token's choice of tokens or of blocks. Keys are random. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "bank/pages.h"
 #include "base/err.h"
 #include "device/index_strips.h"
+#include "gguf/half.h"
 #include "time_ops.h"
 
 enum {
@@ -33,9 +34,25 @@ struct index {
     uint8_t *key; /* [n_layer][layer] */
     float *q;     /* [n_tok][n_head][hd], then weights [n_head] of each query */
     float *out;   /* [n_tok][n_key] */
-    int32_t *idx; /* [k] */
+    int32_t *idx; /* [n_head][list_rows()] */
     void *work;
 };
+
+/* Bytes of n keys: strips, or for a choice of blocks rows of halves */
+static size_t key_bytes(const struct op_index_shape *s, int n)
+{
+    return s->block ? (size_t)n * cb_kv_row_bytes(KV_F16, s->hd) : cb_strips_bytes(s->hd, n);
+}
+
+static const char *type_of(const struct op_index_shape *s)
+{
+    return s->block ? "f16" : "strips";
+}
+
+static int list_rows(const struct op_index_shape *s)
+{
+    return s->block ? s->k * s->block : s->k;
+}
 
 static size_t stride(const struct op_index_shape *s)
 {
@@ -83,11 +100,32 @@ static void choose(void *ctx)
     }
 }
 
+static void choose_blocks(void *ctx)
+{
+    struct index *x = ctx;
+    const struct op_index_shape *s = x->s;
+
+    for (int l = 0; l < x->n_layer; l++) {
+        const struct block_topk of = { .type = KV_F16,
+                                       .keys = x->key + (size_t)l * x->layer,
+                                       .q = x->q,
+                                       .n_head = s->n_head,
+                                       .hd = s->hd,
+                                       .block = s->block,
+                                       .n_block = x->n_key / s->block,
+                                       .k = s->k,
+                                       .idx = x->idx,
+                                       .idx_stride = list_rows(s) };
+        x->refused |= !x->d->ops->block_topk(x->d, &of);
+    }
+}
+
 /* Tells a device with memory of its own that it may mirror the keys. */
 static int watch(const struct index *x, int on)
 {
     const struct device_memory *m = x->d->ops->memory;
-    const size_t row = cb_strip_row_bytes(x->s->hd);
+    const size_t row =
+        x->s->block ? cb_kv_row_bytes(KV_F16, x->s->hd) : cb_strip_row_bytes(x->s->hd);
 
     for (int l = 0; m && x->key && l < x->n_layer; l++) {
         const uint8_t *key = x->key + (size_t)l * x->layer;
@@ -109,18 +147,29 @@ static void close(struct index *x)
     free(x->work);
 }
 
+/* A pool's keys as they are stored */
+static void store(const struct index *x, const float *key, uint8_t *pool)
+{
+    const int n = POOL * STRIP_BLOCK, hd = x->s->hd;
+
+    if (!x->s->block)
+        cb_strips_put(key, n, hd, hd, 0, pool);
+    for (int i = 0; x->s->block && i < n * hd; i++)
+        ((uint16_t *)(void *)pool)[i] = cb_f32_to_f16(key[i]);
+}
+
 /* Fills the keys with blocks of a pool. */
 static int fill(struct index *x)
 {
     const int hd = x->s->hd;
-    const size_t block = cb_strip_bytes(hd), all = x->layer * (size_t)x->n_layer;
+    const size_t block = key_bytes(x->s, STRIP_BLOCK), all = x->layer * (size_t)x->n_layer;
     float *key = cb_calloc((size_t)(POOL * STRIP_BLOCK) * (size_t)hd, sizeof *key);
     uint8_t *pool = cb_alloc_aligned(POOL, block);
     const int err = key && pool ? CB_OK : CB_ENOMEM;
 
     if (!err) {
         cb_op_fill(key, (size_t)(POOL * STRIP_BLOCK) * (size_t)hd);
-        cb_strips_put(key, POOL * STRIP_BLOCK, hd, hd, 0, pool);
+        store(x, key, pool);
         for (size_t at = 0; at < all; at += block)
             memcpy(x->key + at, pool + at / block % POOL * block, block);
     }
@@ -134,10 +183,10 @@ static int open(struct op_bench *b, struct index *x)
     const struct op_index_shape *s = x->s;
     const size_t n = (size_t)x->n_tok * stride(s);
 
-    x->layer = cb_strips_bytes(s->hd, x->n_key);
+    x->layer = key_bytes(s, x->n_key);
     x->n_layer = 1 + (int)(COLD_BYTES / (x->layer * (size_t)x->n_tok));
     x->q = cb_op_floats(b, n);
-    x->idx = cb_calloc((size_t)s->k, sizeof *x->idx);
+    x->idx = cb_calloc((size_t)(s->n_head * list_rows(s)), sizeof *x->idx);
     x->out = cb_calloc((size_t)x->n_tok * (size_t)x->n_key, sizeof *x->out);
     x->work = cb_alloc_aligned(
         1, cb_index_scan_bytes(NULL, x->n_tok, s->n_head, s->hd, x->n_key, s->k, NULL));
@@ -156,7 +205,7 @@ static int time_op(struct op_bench *b, const char *op, void (*fn)(void *ctx),
 {
     struct index x = { .d = b->d, .s = s, .n_tok = n_tok, .n_key = n_key };
     struct op_row row = { .op = op,
-                          .type = "strips",
+                          .type = type_of(s),
                           .model = s->model,
                           .n_tok = n_tok,
                           .n_ctx = n_key,
@@ -166,9 +215,11 @@ static int time_op(struct op_bench *b, const char *op, void (*fn)(void *ctx),
 
     if (!err) {
         row.s = cb_op_time(b, fn, &x, 0) / x.n_layer;
-        row.bytes = (double)n_key / STRIP_BLOCK * (double)cb_strip_scan_bytes(s->hd);
+        row.bytes = s->block ? (double)x.layer
+                             : (double)n_key / STRIP_BLOCK * (double)cb_strip_scan_bytes(s->hd);
         row.flop = 2.0 * n_tok * n_key * s->n_head * s->hd;
-        snprintf(row.shape, sizeof row.shape, "%d heads of %d, best %d", s->n_head, s->hd, s->k);
+        snprintf(row.shape, sizeof row.shape, "%d heads of %d, best %d%s", s->n_head, s->hd, s->k,
+                 s->block ? " blocks" : "");
         err = x.refused ? CB_OK : cb_op_emit(b, &row);
     }
     close(&x);
@@ -179,6 +230,10 @@ static int time_length(struct op_bench *b, const struct op_index_shape *s, int n
 {
     const struct ops *ops = b->d->ops;
 
+    if (s->block)
+        return ops->block_topk && cb_op_picked(b, KIND_OP, "block_topk")
+                   ? time_op(b, "block_topk", choose_blocks, s, 1, n_key)
+                   : CB_OK;
     for (int j = 0; ops->index_scan && !ops->memory && j < N_QUERIES; j++)
         if (cb_op_picked(b, KIND_OP, "index_scan"))
             TRY(time_op(b, "index_scan", scan, s, queries[j], n_key));
@@ -189,9 +244,9 @@ static int time_length(struct op_bench *b, const struct op_index_shape *s, int n
 
 int cb_bench_index(struct op_bench *b)
 {
-    for (const struct op_index_shape *s = cb_op_index_shape;
-         s->model && cb_op_picked(b, KIND_TYPE, "strips"); s++)
-        for (int i = 0; cb_op_picked(b, KIND_MODEL, s->model) && i < N_LENGTH; i++)
-            TRY(time_length(b, s, lengths[i]));
+    for (const struct op_index_shape *s = cb_op_index_shape; s->model; s++)
+        if (cb_op_picked(b, KIND_MODEL, s->model) && cb_op_picked(b, KIND_TYPE, type_of(s)))
+            for (int i = 0; i < N_LENGTH; i++)
+                TRY(time_length(b, s, lengths[i]));
     return CB_OK;
 }

@@ -24,8 +24,9 @@ const struct op_shape cb_op_shape[] = {
 };
 
 const struct op_index_shape cb_op_index_shape[] = {
-    { "DeepSeek-V3.2", 64, 128, 2048 },
-    { "GLM-5", 32, 128, 2048 },
+    { "DeepSeek-V3.2", 64, 128, 2048, 0 },
+    { "GLM-5", 32, 128, 2048, 0 },
+    { "MiniMax-M3", 4, 128, 16, 128 },
     { .model = NULL },
 };
 
@@ -37,7 +38,8 @@ static const char *const op_name[] = {
     "embed",       "norm",        "rope",        "glu",           "add",        "store",
     "prepack",     "score",       "join",        "topk",          "best_head",  "nearest",
     "sketch",      "sketch_topk", "bounds",      "page_scores",   "page_topk",  "found",
-    "decode_long", "conv",        "state",       "index_scan",    "index_topk", NULL
+    "decode_long", "conv",        "state",       "index_scan",    "index_topk", "block_topk",
+    NULL
 };
 
 /* ---- what is wanted ---- */

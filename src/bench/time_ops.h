@@ -59,7 +59,8 @@ struct op_bench {
 /* A trained selector */
 struct op_index_shape {
     const char *model;
-    int n_head, hd, k; /* tokens that it names */
+    int n_head, hd, k; /* tokens, or blocks of tokens, that it names */
+    int block;         /* tokens a block; 0: it names tokens */
 };
 
 extern const struct op_shape cb_op_shape[]; /* these end with a NULL model */

@@ -215,9 +215,9 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
                 "matmul_rows, decode, prompt, gather, prepacked, rows, embed, norm, rope, glu, "
                 "add, store, prepack, score, join, topk, best_head, nearest, sketch, "
                 "sketch_topk, bounds, page_scores, page_topk, found, decode_long, prompt_long, "
-                "prompt_blocks, block_mass, index_scan, index_topk, conv, state), types, models, "
-                "instruction sets and matrix libraries; a kind that is not named is not "
-                "restricted" },
+                "prompt_blocks, block_mass, index_scan, index_topk, block_topk, conv, state), "
+                "types, models, instruction sets and matrix libraries; a kind that is not named "
+                "is not restricted" },
 
     [ARG_PPL_FILE] = { "file", .letter = 'f', .takes = TAKES_FILE, .unit = "FILE",
         .sets = SET_OWN_PERPLEXITY | SET_OWN_MEASURE,
