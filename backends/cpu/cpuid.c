@@ -84,23 +84,9 @@ uint32_t cb_cpu_features(void)
     return cb_cpuid_features(leaf1_c, leaf7, saved_states());
 }
 
-int cb_cpu_prefetches_late(void)
-{
-    uint32_t a, leaf0[3], b, c, d;
-
-    if (!__get_cpuid(0, &a, &leaf0[0], &leaf0[2], &leaf0[1]) || !__get_cpuid(1, &a, &b, &c, &d))
-        return 0;
-    return cb_cpuid_prefetches_late(a, leaf0);
-}
-
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
-
-int cb_cpu_prefetches_late(void)
-{
-    return 0;
-}
 
 uint32_t cb_cpu_features(void)
 {
@@ -112,12 +98,25 @@ uint32_t cb_cpu_features(void)
 
 #else
 
-int cb_cpu_prefetches_late(void)
+uint32_t cb_cpu_features(void)
 {
     return 0;
 }
+#endif
 
-uint32_t cb_cpu_features(void)
+#if defined(__x86_64__) || defined(__i386__)
+int cb_cpu_prefetches_late(void)
+{
+    uint32_t a, leaf0[3], b, c, d;
+
+    if (!__get_cpuid(0, &a, &leaf0[0], &leaf0[2], &leaf0[1]) || !__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    return cb_cpuid_prefetches_late(a, leaf0);
+}
+
+#else
+
+int cb_cpu_prefetches_late(void)
 {
     return 0;
 }

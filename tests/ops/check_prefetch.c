@@ -13,23 +13,18 @@
 #include "par/affinity.h"
 
 /* Makers' names as EBX, EDX, ECX of leaf 0 */
-#define AMD                                                                                        \
-    {                                                                                              \
-        0x68747541, 0x69746e65, 0x444d4163                                                         \
-    }
-#define INTEL                                                                                      \
-    {                                                                                              \
-        0x756e6547, 0x49656e69, 0x6c65746e                                                         \
-    }
+static const uint32_t amd[] = { 0x68747541, 0x69746e65, 0x444d4163 };
+static const uint32_t intel[] = { 0x756e6547, 0x49656e69, 0x6c65746e };
 static const struct {
     const char *name;
-    uint32_t leaf1_a, leaf0[3];
+    uint32_t leaf1_a;
+    const uint32_t *leaf0;
     int late;
 } maker[] = {
-    { "Zen 4", 0x00a10f11, AMD, 0 },
-    { "Zen 5", 0x00b00f21, AMD, 1 },
-    { "Sapphire Rapids", 0x000806f8, INTEL, 0 },
-    { "Zen 5's number of another maker", 0x00b00f21, INTEL, 0 },
+    { "Zen 4", 0x00a10f11, amd, 0 },
+    { "Zen 5", 0x00b00f21, amd, 1 },
+    { "Sapphire Rapids", 0x000806f8, intel, 0 },
+    { "Zen 5's number of another maker", 0x00b00f21, intel, 0 },
 };
 
 START_TEST(families_become_habits)
