@@ -9,7 +9,7 @@
 #include "bank/pages.h"
 #include "base/err.h"
 #include "device/index_strips.h"
-#include "gguf/half.h"
+#include "gguf/dtype.h"
 #include "time_ops.h"
 
 enum {
@@ -152,10 +152,10 @@ static void store(const struct index *x, const float *key, uint8_t *pool)
 {
     const int n = POOL * STRIP_BLOCK, hd = x->s->hd;
 
-    if (!x->s->block)
+    if (x->s->block)
+        cb_dtype[DT_F16].from_f32(key, pool, (int64_t)n * hd);
+    else
         cb_strips_put(key, n, hd, hd, 0, pool);
-    for (int i = 0; x->s->block && i < n * hd; i++)
-        ((uint16_t *)(void *)pool)[i] = cb_f32_to_f16(key[i]);
 }
 
 /* Fills the keys with blocks of a pool. */

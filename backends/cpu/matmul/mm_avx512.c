@@ -68,7 +68,7 @@ INLINE void block_token(enum dtype t, int groups, const struct block *w, const u
     }
 }
 
-/* 16-bit: the record of two holds one token. all: prefetch_lines() */
+/* 16-bit: the record of two holds one token. all: of prefetch_block() */
 INLINE void direct_of(enum dtype t, int n, int act16, int all, const uint8_t *w, const uint8_t *x,
                       int n_in, float *out)
 {
@@ -82,7 +82,7 @@ INLINE void direct_of(enum dtype t, int n, int act16, int all, const uint8_t *w,
 
         chunk_scales(t, w, &v.s);
         for (int b = 0; b < nb; b++) {
-            prefetch_lines(t, all, w, b);
+            prefetch_block(t, all, w, b);
             open_block(t, w, b, q, &v);
 #pragma GCC unroll 4
             for (int i = act16; i < n; i++)

@@ -243,15 +243,10 @@ INLINE void open_block(enum dtype t, const uint8_t *chunk, int b, const uint8_t 
 
 /* Prefetches the b-th block of the chunk at w, with its scales. With 8 lines a block the hardware
  * prefetcher of most processors does best by itself, once it has found the stream (all = 0). */
-INLINE void prefetch_lines(enum dtype t, int all, const uint8_t *w, int b)
+INLINE void prefetch_block(enum dtype t, int all, const uint8_t *w, int b)
 {
     prefetch(w + (size_t)b * mm_block_bytes(t),
              mm_layout[t].lines == 8 && !all ? 1 : mm_layout[t].lines + 1);
-}
-
-INLINE void prefetch_block(enum dtype t, const uint8_t *w, int b)
-{
-    prefetch_lines(t, 0, w, b);
 }
 
 /* A panel's block: 8 x [32 rows][4] bytes, then f32 scales and minima, each [32] or, with one for
@@ -290,7 +285,7 @@ INLINE void unpack_to(enum dtype t, int zero, const void *const *groups, int n_i
 
             chunk_scales(t, w, &v.s);
             for (int b = 0; b < nb; b++) {
-                prefetch_block(t, w, b);
+                prefetch_block(t, 0, w, b);
                 open_block(t, w, b, q, &v);
 #pragma GCC unroll 8
                 for (int g = 0; g < 8; g++)
