@@ -38,7 +38,9 @@ static void list_commands(FILE *f)
     for (int i = 0; cmds[i]; i++)
         if (!cmds[i]->hidden)
             fprintf(f, "  %-23s %s\n", cmds[i]->name, cmds[i]->brief);
-    fputs("\n'ctxbank COMMAND --help' lists a command's options; 'man ctxbank' tells more.\n", f);
+    fputs("\n'ctxbank COMMAND --help' shows a command's options, 'ctxbank --version' the version.\n"
+          "'man ctxbank' tells more; 'man ctxbank-policies' helps to choose a policy.\n",
+          f);
 }
 
 /* The command that argv names in one or two words; *used: how many. */

@@ -23,7 +23,7 @@ static int families(int json)
 
     for (int i = 0; !cb_family_at(i, &f); i++) {
         if (!json)
-            printf("%-12s %s\n", f.name, f.text);
+            printf("%-16s %s\n", f.name, f.text);
         cb_json_add(&list, json_pack("{s:s, s:s}", "name", f.name, "text", f.text));
     }
     if (json)

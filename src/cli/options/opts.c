@@ -88,7 +88,7 @@ static int unknown(const struct cmd *cmd, const char *typed, size_t n)
     if (near)
         return cb_usage("%.*s: no such option of '%s'; did you mean --%s?", (int)n, typed,
                         cmd->name, near);
-    return cb_usage("%.*s: no such option; 'ctxbank %s --help' lists them", (int)n, typed,
+    return cb_usage("%.*s: no such option; 'ctxbank %s --help=all' lists them", (int)n, typed,
                     cmd->name);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* opts_foreign.c - options of llama.cpp that this program has not: those that change nothing here
- * are accepted, the others are refused with what to use instead. */
+/* opts_foreign.c - options of llama.cpp that this program, or one of its commands, does not have:
+ * those that change nothing here are accepted, the others are refused with what to use instead. */
 #include "opts_foreign.h"
 #include "base/words.h"
 
@@ -37,6 +37,7 @@ static const struct foreign table[] = {
     { "--prompt-cache", VALUE, "'ctxbank bank save' writes a context, --bank opens it" },
     { "--prompt-cache-all --prompt-cache-ro", NO_VALUE, "--bank opens a saved context" },
     { "--context-shift", NO_VALUE, "--policy streamingllm continues beyond the context" },
+    { "--dry-run", NO_VALUE, "'ctxbank info -m MODEL -c TOKENS' plans the memory of a context" },
     { "--keep", VALUE, "--policy streamingllm:sink=N keeps the first N tokens" },
     { "-sm --split-mode -ts --tensor-split -mg --main-gpu", VALUE, "--device names one device" },
 };

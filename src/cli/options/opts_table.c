@@ -626,17 +626,17 @@ const struct opt_row cb_opt_table[ARG_COUNT] = {
         .text = "data type of cached values; the types are those of keys but planes" },
     [ARG_POLICY] = { "policy", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "full", .sets = SET_POLICY,
-        .text = "which tokens the cache keeps, and which of them a new token reads (default for "
-                "models with a trained selector: own); 'ctxbank info --policies' lists the "
-                "policies, ctxbank-policies(7) helps to choose; "
+        .text = "which tokens the cache keeps, and which of them a new token reads; 'ctxbank info "
+                "--policies' lists the policies, ctxbank-policies(7) helps to choose; "
                 "auto[:memory=BYTES|share=S][:loss=E] chooses one by figures that are measured "
-                "once on the model" },
+                "once on the model; a model with a trained selector takes own unless told "
+                "otherwise" },
     [ARG_POLICIES] = { "policy", .takes = TAKES_TEXT, .many = 1, .env = 1,
         .unit = "NAME[:KEY=VALUE,...]", .def = "full", .sets = SET_POLICIES,
         .text = "which tokens the cache keeps, and which of them a new token reads; may be given "
-                "many times, one result each (default for models with a trained selector: own); "
-                "'ctxbank info --policies' lists the policies, ctxbank-policies(7) helps to "
-                "choose" },
+                "many times, one result each; 'ctxbank info --policies' lists the policies, "
+                "ctxbank-policies(7) helps to choose; a model with a trained selector takes own "
+                "unless told otherwise" },
     [ARG_PREFILL] = { "prefill", .takes = TAKES_TEXT, .env = 1, .unit = "NAME[:KEY=VALUE,...]",
         .def = "dense", .sets = SET_POLICY | SET_POLICIES,
         .text = "attention of the prompt: dense, or a sparse method; 'ctxbank info --prefills' "
