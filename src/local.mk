@@ -7,8 +7,10 @@ libcore_la_SOURCES += \
 	src/base/buf.c src/base/buf.h \
 	src/base/clock.h \
 	src/base/eigen.c src/base/eigen.h \
+	src/base/control_groups.c src/base/control_groups.h \
 	src/base/err.c src/base/err.h src/base/shortage.h \
 	src/base/file.c src/base/file.h \
+	src/base/free_memory.c src/base/free_memory.h \
 	src/base/ints.h \
 	src/base/json.c src/base/json.h \
 	src/base/json_lenient.c src/base/json_lenient.h \
@@ -497,7 +499,6 @@ libcli_a_SOURCES = \
 	src/cli/calibrate/calibrate_similarity.c \
 	src/cli/calibrate/calibrate_trial.c src/cli/calibrate/calibrate_trial.h \
 	src/cli/output/chart.c src/cli/output/chart.h \
-	src/cli/output/free_memory.c \
 	src/cli/chat/chat.c src/cli/chat/chat.h \
 	src/cli/chat/chat_commands.c \
 	src/cli/commands/complete.c \

@@ -96,3 +96,15 @@ int cb_file_line(FILE *f, const char *name, struct buf *line)
         return read_error(name);
     return line->n > 0;
 }
+
+int cb_file_first_line(const char *path, char *buf, int cap)
+{
+    FILE *f = fopen(path, "r");
+    int ok;
+
+    if (!f)
+        return 0;
+    ok = fgets(buf, cap, f) != NULL;
+    fclose(f);
+    return ok;
+}

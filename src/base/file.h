@@ -28,5 +28,7 @@ int cb_file_read_plain(const char *path, size_t most, struct buf *out);
 /* 1: *line is the next line, with its line end if it has one; 0: no more lines; negative: failed.
  */
 int cb_file_line(FILE *f, const char *name, struct buf *line);
+/* The first line of a file of the kernel -> buf[cap]; 0: it cannot be read */
+int cb_file_first_line(const char *path, char *buf, int cap);
 
 #endif

@@ -241,8 +241,6 @@ static inline double cb_mib(uint64_t bytes)
 {
     return (double)bytes / 1048576;
 }
-/* free_memory.c: what programs can still get without swapping; 0 if the kernel does not say */
-uint64_t cb_free_bytes(void);
 /* Weights, bank, work space, states and their checkpoints, as planned */
 uint64_t cb_memory_total(const struct cb_memory *m);
 /* A plan, with that of a draft model or NULL, and what this machine has free */

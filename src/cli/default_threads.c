@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/free_memory.h"
 #include "cli/output/log.h"
 #include "cmd.h"
 #include "par/cpus.h"

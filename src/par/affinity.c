@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "cpus.h"
 
 enum { MAX_NODE = 256 };
@@ -40,7 +41,7 @@ static void read_node(const struct machine *m, int number, int *node)
     char path[4096], line[4096], *at = line;
 
     snprintf(path, sizeof path, "%s/node%d/cpulist", m->node_dir, number);
-    if (!cb_cpus_line(path, line, sizeof line))
+    if (!cb_file_first_line(path, line, sizeof line))
         return;
     while (*at >= '0' && *at <= '9') {
         const long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;

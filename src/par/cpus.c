@@ -9,22 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/control_groups.h"
+#include "base/file.h"
 #include "base/number.h"
-#include "base/words.h"
 
 enum { MAX_CPU = CB_MAX_CPU, MOST_NODE = 1024, PATH = 4096 };
-
-int cb_cpus_line(const char *path, char *buf, int cap)
-{
-    FILE *f = fopen(path, "r");
-    int ok;
-
-    if (!f)
-        return 0;
-    ok = fgets(buf, cap, f) != NULL;
-    fclose(f);
-    return ok;
-}
 
 /* ---- cores ---- */
 
@@ -36,7 +25,7 @@ int cb_cpus_core_of(const char *sys, int cpu)
 
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/cpu%d/topology/%s", sys, cpu, file[i]);
-        if (cb_cpus_line(path, line, sizeof line) && *line >= '0' && *line <= '9')
+        if (cb_file_first_line(path, line, sizeof line) && *line >= '0' && *line <= '9')
             return (int)strtol(line, NULL, 10);
     }
     return cpu;
@@ -85,92 +74,44 @@ int cb_cpus_node(const char *sys, const unsigned char *allowed, int n_cpu)
 
 /* ---- control groups ---- */
 
-/* Version 2: "MAX PERIOD" in microseconds, or "max PERIOD" */
-static double quota_v2(const char *dir)
+/* max / period; INFINITY: no quota */
+static double quotient(double max, double period)
 {
-    char path[PATH + 32], line[64], *end;
-    double max, period;
-
-    snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (!cb_cpus_line(path, line, sizeof line))
-        return 0;
-    max = cb_number(line, &end);
-    period = cb_number(end, &end);
-    return max > 0 && period > 0 ? max / period : 0;
+    return max > 0 && period > 0 ? max / period : INFINITY;
 }
 
-/* Version 1: -1 means no quota */
-static double quota_v1(const char *dir)
+/* "MAX PERIOD" in microseconds, or "max PERIOD" */
+static double quota_v2(const char *folder)
+{
+    char path[PATH + 32], line[64], *end;
+    double max;
+
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    if (!cb_file_first_line(path, line, sizeof line))
+        return INFINITY;
+    max = cb_number(line, &end);
+    return quotient(max, cb_number(end, NULL));
+}
+
+/* -1 means no quota */
+static double quota_v1(const char *folder)
 {
     char path[PATH + 32], quota[64], period[64];
 
-    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", dir);
-    if (!cb_cpus_line(path, quota, sizeof quota))
-        return 0;
-    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", dir);
-    if (!cb_cpus_line(path, period, sizeof period) || cb_number(quota, NULL) <= 0 ||
-        cb_number(period, NULL) <= 0)
-        return 0;
-    return cb_number(quota, NULL) / cb_number(period, NULL);
-}
-
-/* The smallest quota of base/group and of the groups above it, base included. Inside a container
- * the group's own path may be missing: then the mount's root is the group. */
-static double smallest(const char *base, const char *group, double (*quota)(const char *))
-{
-    char dir[PATH];
-    const size_t n_base = strlen(base);
-    double least = 0;
-
-    snprintf(dir, sizeof dir, "%s%s", base, group);
-    for (;;) {
-        const double q = quota(dir);
-        char *slash;
-        if (q > 0 && (least <= 0 || q < least))
-            least = q;
-        slash = strrchr(dir, '/');
-        if (!slash || (size_t)(slash - dir) < n_base)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* A line of /proc/self/cgroup: "0::/group" (version 2) or "4:cpu,cpuacct:/group" */
-static double line_quota(char *line, const char *mount)
-{
-    char base[PATH];
-    char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
-
-    if (!group)
-        return 0;
-    *group++ = '\0';
-    names++;
-    group[strcspn(group, "\n")] = '\0';
-    if (!*names)
-        return smallest(mount, group, quota_v2);
-    if (cb_word_index(names, ',', "cpu", 3) < 0)
-        return 0;
-    snprintf(base, sizeof base, "%s/cpu", mount);
-    if (access(base, F_OK))
-        snprintf(base, sizeof base, "%s/%s", mount, names);
-    return smallest(base, group, quota_v1);
+    snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
+    if (!cb_file_first_line(path, quota, sizeof quota))
+        return INFINITY;
+    snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
+    if (!cb_file_first_line(path, period, sizeof period))
+        return INFINITY;
+    return quotient(cb_number(quota, NULL), cb_number(period, NULL));
 }
 
 double cb_cpus_quota(const char *groups, const char *mount)
 {
-    FILE *f = fopen(groups, "r");
-    char line[PATH];
-    double least = 0;
+    const double least = cb_group_least(groups, mount, "cpu", quota_v1, quota_v2);
 
-    if (!f)
-        return 0;
-    while (fgets(line, sizeof line, f)) {
-        const double q = line_quota(line, mount);
-        if (q > 0 && (least <= 0 || q < least))
-            least = q;
-    }
-    fclose(f);
-    return least;
+    return least < INFINITY ? least : 0;
 }
 
 /* ---- name ---- */
@@ -236,7 +177,7 @@ static int cache_line(const char *sys, int i, const char *file, char *line, int 
     char path[PATH];
 
     snprintf(path, sizeof path, "%s/cpu0/cache/index%d/%s", sys, i, file);
-    return cb_cpus_line(path, line, cap);
+    return cb_file_first_line(path, line, cap);
 }
 
 int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out)

@@ -9,8 +9,6 @@
 
 enum { CB_MAX_CPU = 8192 };
 
-/* The first line of a file; 1 = read */
-int cb_cpus_line(const char *path, char *buf, int cap);
 /* The lowest processor on the same core; cpu itself if the kernel does not say. */
 int cb_cpus_core_of(const char *sys, int cpu);
 /* The NUMA node of all processors whose bits are set in allowed[n_cpu]; -1: they lie on several

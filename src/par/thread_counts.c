@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/number.h"
 #include "cpus.h"
 
@@ -23,7 +24,7 @@ double cb_cpu_speed(const char *sys, int cpu)
 
     for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         snprintf(path, sizeof path, "%s/cpu%d/%s", sys, cpu, file[i]);
-        if (cb_cpus_line(path, line, sizeof line) && cb_number(line, NULL) > 0)
+        if (cb_file_first_line(path, line, sizeof line) && cb_number(line, NULL) > 0)
             return cb_number(line, NULL);
     }
     return 0;
@@ -153,7 +154,7 @@ void cb_machine_describe(const struct machine *m, double quota, const char *name
     cb_buf_print(out, "quota %.3f\n", quota);
     for (int k = 0; k < MOST_NODE; k++) {
         snprintf(path, sizeof path, "%s/node%d/cpulist", m->node_dir, k);
-        if (cb_cpus_line(path, line, sizeof line))
+        if (cb_file_first_line(path, line, sizeof line))
             cb_buf_print(out, "node %d: %s", k, line);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* check_cpus.c - cores and quotas, read from made-up folders of the kernel. */
+/* check_cpus.c - cores, caches, quotas and memory, read from made-up folders of the kernel. */
 #include <check.h>
 #include <sched.h>
 #include <stdio.h>
@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/free_memory.h"
 #include "kit/folder.h"
 #include "kit/suite.h"
 #include "par/cpus.h"
@@ -82,6 +83,21 @@ START_TEST(caches)
 }
 END_TEST
 
+/* Binds the caller to its first processor. Returns the affinity that it had. */
+static cpu_set_t bind_to_one(void)
+{
+    cpu_set_t was, one;
+    int cpu = 0;
+
+    ck_assert(!sched_getaffinity(0, sizeof was, &was));
+    while (!CPU_ISSET(cpu, &was))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ck_assert(!sched_setaffinity(0, sizeof one, &one));
+    return was;
+}
+
 static double quota(const char *groups)
 {
     char file[512];
@@ -119,6 +135,51 @@ START_TEST(version_1)
 }
 END_TEST
 
+static uint64_t free_mib(const char *groups)
+{
+    char info[512], file[512];
+
+    snprintf(info, sizeof info, "%s",
+             cb_folder_put("meminfo", "MemTotal: 9000000 kB\nMemAvailable:  8192000 kB\n"));
+    snprintf(file, sizeof file, "%s", cb_folder_put("groups", groups));
+    return cb_free_bytes_by(info, file, root) >> 20;
+}
+
+START_TEST(memory_of_version_2)
+{
+    ck_assert(cb_free_bytes_by("/no/such", "/no/such", root) == 0);
+    ck_assert(free_mib("0::/a/b\n") == 8000);
+    cb_folder_put("a/b/memory.max", "max\n");
+    cb_folder_put("a/b/memory.high", "max\n");
+    cb_folder_put("a/b/memory.current", "1048576\n");
+    ck_assert(free_mib("0::/a/b\n") == 8000);
+    cb_folder_put("a/memory.max", "2147483648\n");
+    cb_folder_put("a/memory.current", "536870912\n");
+    ck_assert(free_mib("0::/a/b\n") == 1536); /* the group above binds too */
+    cb_folder_put("a/memory.stat", "anon 1\ninactive_file 134217728\nactive_file 134217728\n");
+    ck_assert(free_mib("0::/a/b\n") == 1792); /* caches of files make room */
+    cb_folder_put("a/b/memory.high", "3145728\n");
+    ck_assert(free_mib("0::/a/b\n") == 2);
+    cb_folder_put("a/b/memory.high", "524288\n");
+    ck_assert(free_mib("0::/a/b\n") == 0); /* over its limit */
+    cb_folder_put("memory.max", "1073741824\n");
+    cb_folder_put("memory.current", "0\n");
+    ck_assert(free_mib("0::/not/here\n") == 1024); /* seen from inside a container */
+}
+END_TEST
+
+START_TEST(memory_of_version_1)
+{
+    cb_folder_put("memory/x/memory.limit_in_bytes", "9223372036854771712\n");
+    cb_folder_put("memory/x/memory.usage_in_bytes", "1048576\n");
+    ck_assert(free_mib("4:memory:/x\n1:name=systemd:/\n") == 8000);
+    cb_folder_put("memory/x/memory.limit_in_bytes", "1073741824\n");
+    cb_folder_put("memory/x/memory.stat", "inactive_file 7\ntotal_inactive_file 524288\n");
+    ck_assert(free_mib("4:memory:/x\n0::/\n") == 1023);
+    ck_assert(free_mib("4:cpu:/x\n") == 8000);
+}
+END_TEST
+
 START_TEST(names)
 {
     char name[80];
@@ -139,15 +200,8 @@ END_TEST
 
 START_TEST(affinity_binds_the_default)
 {
-    cpu_set_t was, one;
-    int cpu = 0;
+    const cpu_set_t was = bind_to_one();
 
-    ck_assert(!sched_getaffinity(0, sizeof was, &was));
-    while (!CPU_ISSET(cpu, &was))
-        cpu++;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    ck_assert(!sched_setaffinity(0, sizeof one, &one));
     ck_assert_int_eq(cb_cpus_default(), 1);
     ck_assert(!sched_setaffinity(0, sizeof was, &was));
 }
@@ -172,6 +226,8 @@ int main(void)
     tcase_add_test(t, caches);
     tcase_add_test(t, version_2);
     tcase_add_test(t, version_1);
+    tcase_add_test(t, memory_of_version_2);
+    tcase_add_test(t, memory_of_version_1);
     tcase_add_test(t, names);
     tcase_add_test(t, affinity_binds_the_default);
     tcase_add_test(t, default_is_possible);

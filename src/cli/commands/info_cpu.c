@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/free_memory.h"
 #include "cli/cmd.h"
 #include "cli/default_threads.h"
 #include "cpu/tiers.h"

@@ -12,6 +12,7 @@
 #include "base/array.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "base/free_memory.h"
 #include "base/utf8.h"
 #include "base/words.h"
 #include "cli/output/log.h"

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
+#include "base/free_memory.h"
 #include "base/linux_flags.h"
 #include "base/new_file.h"
 #include "cli/output/log.h"
@@ -76,8 +76,9 @@ static int check_policies(struct tasks *t)
 /* Most bytes that the sessions of a shared prefill may hold: half of the free memory. */
 static uint64_t share_bytes(void)
 {
-    const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size / 2 : (uint64_t)1 << 30;
+    const uint64_t there = cb_free_bytes();
+
+    return there ? there / 2 : (uint64_t)1 << 30;
 }
 
 /* Notes why the model has no known chat form; fails if one is needed. */

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "base/err.h"
+#include "base/free_memory.h"
 #include "cli/cmd.h"
 #include "log.h"
 
