@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "cpu/matmul/provider.h"
+#include "par/cpus.h"
 
 static int limits(struct op_bench *b)
 {
@@ -71,7 +72,11 @@ static int run_device(struct op_bench *b, const char *name, const struct device_
 int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, const char *name,
                  const struct device_want *want, op_emit emit, void *arg)
 {
-    struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
+    struct op_bench b = { .pick = pick,
+                          .team = team,
+                          .cold_bytes = cb_cpus_cold_bytes("/sys/devices/system/cpu", 8),
+                          .emit = emit,
+                          .arg = arg };
     const char *isa, *lib;
 
     TRY(cb_op_pick_check(pick));

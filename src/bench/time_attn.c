@@ -257,9 +257,9 @@ int cb_bench_attn(struct op_bench *b)
             if (!cb_op_picked(b, KIND_MODEL, s->model) || !cb_op_picked(b, KIND_TYPE, f->name))
                 continue;
             if (any)
-                TRY(cb_op_bank_with(b, s, f, 0, OP_COLD_BYTES, run_bank));
+                TRY(cb_op_bank_with(b, s, f, 0, b->cold_bytes, run_bank));
             if (any_long && !f->bits && f->type == KV_F16)
-                TRY(cb_op_bank_with(b, s, f, LONGEST, OP_COLD_BYTES, long_prompts));
+                TRY(cb_op_bank_with(b, s, f, LONGEST, b->cold_bytes, long_prompts));
         }
     return CB_OK;
 }

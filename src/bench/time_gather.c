@@ -61,7 +61,7 @@ static int run(struct op_bench *b, struct gather *g, struct op_row *row)
     int err;
 
     g->d = b->d;
-    g->n_all = (int)(OP_COLD_BYTES / g->row_bytes);
+    g->n_all = (int)(b->cold_bytes / g->row_bytes);
     g->n_call = 1 + g->n_all / A_CALL;
     bytes = (size_t)g->n_all * g->row_bytes;
     TRY(cb_op_reserve(bytes, &mem));

@@ -15,9 +15,7 @@
 enum {
     POOL = 64, /* blocks of random keys, which the others repeat */
     MOST_QUERIES = 8,
-    NEAR_PART = 8, /* an eighth more than are wanted is scored by all bits: index_choice.c */
-    /* A session reads the weights and all other layers before it comes to the same layer again. */
-    COLD_BYTES = 256 << 20
+    NEAR_PART = 8 /* an eighth more than are wanted is scored by all bits: index_choice.c */
 };
 
 static const int lengths[] = { 8192, 32768, 131072 };
@@ -184,7 +182,7 @@ static int open(struct op_bench *b, struct index *x)
     const size_t n = (size_t)x->n_tok * stride(s);
 
     x->layer = key_bytes(s, x->n_key);
-    x->n_layer = 1 + (int)(COLD_BYTES / (x->layer * (size_t)x->n_tok));
+    x->n_layer = 1 + (int)(b->cold_bytes / (x->layer * (size_t)x->n_tok));
     x->q = cb_op_floats(b, n);
     x->idx = cb_calloc((size_t)(s->n_head * list_rows(s)), sizeof *x->idx);
     x->out = cb_calloc((size_t)x->n_tok * (size_t)x->n_key, sizeof *x->out);

@@ -205,7 +205,7 @@ static int run_matrix(struct op_bench *b, const struct op_shape *s, const char *
                       int n_in, int n_out)
 {
     const size_t bytes = cb_row_bytes(t, (int64_t)n_in * n_out);
-    const int copies = 1 + (int)(OP_COLD_BYTES / bytes);
+    const int copies = 1 + (int)(b->cold_bytes / bytes);
     struct products p = { .d = b->d, .n = copies < MOST_COPIES ? copies : MOST_COPIES, .form = "" };
     const size_t raw_bytes =
         cb_row_bytes(t, (int64_t)n_in * (n_out > SAMPLE_ROWS ? n_out : SAMPLE_ROWS));

@@ -51,6 +51,9 @@ struct op_bench {
     const char *matmul;
     int failed; /* 1: the device has reported a failure */
     double limit[LIMIT_COUNT];
+    /* Of a measurement. A session reads the weights and all other layers before it comes to the
+     * same layer again, so hardly any of a layer is in caches then. */
+    size_t cold_bytes;
     const char *limit_of; /* the ISA that the limits were measured with */
     op_emit emit;
     void *arg;
@@ -78,8 +81,6 @@ void cb_op_fill(float *x, size_t n);
 float *cb_op_floats(struct op_bench *b, size_t n);
 /* Allocates zeroed bytes, in huge pages where available; cb_pages_release() frees them. */
 int cb_op_reserve(size_t bytes, void *out);
-
-enum { OP_COLD_BYTES = 64 << 20 }; /* bytes of a measurement: more than caches hold */
 
 int cb_bench_matmul(struct op_bench *b);
 int cb_bench_attn(struct op_bench *b);

@@ -18,10 +18,8 @@ enum {
     RECENT = SKETCH_BLOCK, /* the newest ones, which have no sketch yet */
     READ = SINK + FOUND + RECENT,
     PAGE = 16,
-    POOL = 32, /* blocks of random keys; sketches of the others repeat them */
-    /* Last-level caches of servers hold hundreds of MiB. A session reads the weights and all other
-     * layers before it comes to the same layer again, so none of a layer is in caches then. */
-    COLD_BYTES = 512 << 20
+    POOL = 32,            /* blocks of random keys; sketches of the others repeat them */
+    SLOW_BYTES = 64 << 20 /* are enough for what is slower than memory */
 };
 
 static const int lengths[] = { 8192, 32768, 131072 };
@@ -217,7 +215,7 @@ static int search_open(struct op_bench *b, struct search *c)
                                    : SKETCH_BLOCK / PAGE * cb_bounds_bytes(s->hd);
     c->head_bytes = (size_t)(c->n_ctx / SKETCH_BLOCK) * c->block_bytes;
     layer = (size_t)s->n_kv * c->head_bytes;
-    c->n_layer = 1 + (int)(COLD_BYTES / layer);
+    c->n_layer = 1 + (int)(b->cold_bytes / layer);
     c->bytes = layer * (size_t)c->n_layer;
     c->q = cb_op_floats(b, (size_t)s->n_head * (size_t)s->hd);
     c->work = cb_alloc_aligned(
@@ -363,7 +361,7 @@ static int found(struct op_bench *b, struct reads *c)
     const size_t bytes = 2 * READ * (size_t)s->n_kv * row * (size_t)c->n_layer;
     uint32_t x = 1;
 
-    c->n_list = 1 + (int)(COLD_BYTES / bytes);
+    c->n_list = 1 + (int)(b->cold_bytes / bytes);
     c->idx = cb_calloc((size_t)(c->n_list * s->n_kv) * READ, sizeof *c->idx);
     c->run = cb_calloc((size_t)s->n_kv, sizeof *c->run);
     if (!c->idx || !c->run)
@@ -389,7 +387,7 @@ static int make(struct op_bench *b, struct reads *c, const char *op, void (*fn)(
 
     if (!cb_op_picked(b, KIND_OP, op))
         return CB_OK;
-    some.n_layer = 1 + (int)(OP_COLD_BYTES / bytes); /* it is slower than memory */
+    some.n_layer = 1 + (int)(SLOW_BYTES / bytes);
     some.n_layer = some.n_layer < c->n_layer ? some.n_layer : c->n_layer;
     row.s = cb_op_time(b, fn, &some, 1) / some.n_layer;
     shape_row(s, &row, 0);
@@ -438,7 +436,7 @@ static int banks(struct op_bench *b, const struct op_shape *s, int n_ctx)
         if (f->bits || (!f16 && n_ctx > *lengths)) /* long banks are of f16 */
             continue;
         if ((any || (f16 && any_f16)) && cb_op_picked(b, KIND_TYPE, f->name))
-            TRY(cb_op_bank_with(b, s, f, n_ctx, COLD_BYTES, reads));
+            TRY(cb_op_bank_with(b, s, f, n_ctx, b->cold_bytes, reads));
     }
     return CB_OK;
 }

@@ -33,15 +33,9 @@ struct thread_rig {
 /* So many matrices that caches do not hold them */
 static int matrices(size_t bytes, uint64_t most_bytes)
 {
-    struct cpu_cache c, last = { .bytes = 0, .n_cpu = 1 };
-    unsigned char allowed[CB_MAX_CPU];
-    const int n_cpu = cb_cpus_allowed(allowed, CB_MAX_CPU);
-    uint64_t want;
+    uint64_t want = 2 * cb_cpus_last_caches("/sys/devices/system/cpu");
     int n;
 
-    for (int i = 0; cb_cpus_cache("/sys/devices/system/cpu", i, &c); i++)
-        last = c.level >= last.level ? c : last;
-    want = 2 * last.bytes * (uint64_t)((n_cpu + last.n_cpu - 1) / last.n_cpu);
     want = want < LEAST_BYTES ? LEAST_BYTES : want;
     want = !most_bytes ? LEAST_BYTES : want > most_bytes ? most_bytes : want;
     n = (int)(want / bytes < MOST_MATRICES ? want / bytes : MOST_MATRICES);

@@ -11,6 +11,8 @@
 
 #include "base/control_groups.h"
 #include "base/file.h"
+#include "base/free_memory.h"
+#include "base/ints.h"
 #include "base/number.h"
 
 enum { MAX_CPU = CB_MAX_CPU, MOST_NODE = 1024, PATH = 4096 };
@@ -195,6 +197,29 @@ int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out)
     if (cache_line(sys, i, "shared_cpu_list", list, sizeof list) && count(list))
         out->n_cpu = count(list);
     return 1;
+}
+
+uint64_t cb_cpus_last_caches(const char *sys)
+{
+    struct cpu_cache c, last = { .bytes = 0, .n_cpu = 1 };
+    unsigned char allowed[MAX_CPU];
+    const int end = cb_cpus_allowed(allowed, MAX_CPU);
+    int n = 0;
+
+    for (int i = 0; i < end; i++)
+        n += allowed[i];
+    for (int i = 0; cb_cpus_cache(sys, i, &c); i++)
+        last = c.level >= last.level ? c : last;
+    /* each of the n processors may have a cache of its own */
+    return last.bytes * (uint64_t)min_int(n, (end + last.n_cpu - 1) / last.n_cpu);
+}
+
+size_t cb_cpus_cold_bytes(const char *sys, int times)
+{
+    const uint64_t want = (uint64_t)times * cb_cpus_last_caches(sys), most = cb_free_bytes() / 4;
+    const uint64_t least = 512 << 20, bytes = want > least ? want : least;
+
+    return (size_t)(!most || bytes < most ? bytes : most);
 }
 
 /* ---- both ---- */

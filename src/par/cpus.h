@@ -44,5 +44,10 @@ struct cpu_cache {
 /* Cache i -> *out; 0: there are fewer, or the kernel does not say. sys: "/sys/devices/system/cpu"
  */
 int cb_cpus_cache(const char *sys, int i, struct cpu_cache *out);
+/* Bytes of all last-level caches that the caller's affinity reaches; 0: the kernel does not say */
+uint64_t cb_cpus_last_caches(const char *sys);
+/* Bytes to read in turn, so that hardly any of them is still in a cache: `times` the last-level
+ * caches, at least 512 MiB, but no more than a quarter of the free memory. */
+size_t cb_cpus_cold_bytes(const char *sys, int times);
 
 #endif

@@ -98,6 +98,25 @@ static cpu_set_t bind_to_one(void)
     return was;
 }
 
+START_TEST(cold_bytes)
+{
+    const size_t quarter = (size_t)(cb_free_bytes() / 4), least = 512 << 20;
+    cpu_set_t was;
+
+    ck_assert(cb_cpus_last_caches(root) == 0);
+    ck_assert(cb_cpus_cold_bytes(root, 16) == least || quarter < 2 * least);
+    cache(0, "1\n", "Data\n", "48K\n", "0\n");
+    cache(1, "3\n", "Unified\n", "64M\n", "0-7\n");
+    was = bind_to_one();
+    ck_assert(cb_cpus_last_caches(root) == 64 << 20);
+    ck_assert(cb_cpus_cold_bytes(root, 2) == least || quarter < 2 * least);
+    ck_assert(cb_cpus_cold_bytes(root, 16) == 2 * least || quarter < 4 * least);
+    ck_assert(cb_cpus_cold_bytes(root, 1 << 20) < quarter + quarter / 2);
+    ck_assert(!sched_setaffinity(0, sizeof was, &was));
+    ck_assert(cb_cpus_last_caches(root) % (64 << 20) == 0);
+}
+END_TEST
+
 static double quota(const char *groups)
 {
     char file[512];
@@ -224,6 +243,7 @@ int main(void)
     tcase_add_test(t, hardware_threads_count_once);
     tcase_add_test(t, old_names_and_none);
     tcase_add_test(t, caches);
+    tcase_add_test(t, cold_bytes);
     tcase_add_test(t, version_2);
     tcase_add_test(t, version_1);
     tcase_add_test(t, memory_of_version_2);

@@ -12,13 +12,14 @@
 #include "base/linux_flags.h"
 #include "cpu/kern.h"
 #include "kern_peak.h"
+#include "par/cpus.h"
 
 enum {
-    MEM_BYTES = 128 << 20, /* larger than the caches */
     HUGE_PAGE = 2 << 20,
-    PIECE = 1 << 20, /* bytes an item of the ordered read */
-    BLOCKS = 4096,   /* blocks an item of the random read */
-    N_GATHER = 128,  /* items of the random read */
+    TIMES_CACHES = 16, /* so many times the caches' bytes are read: hardly any come from there */
+    PIECE = 1 << 20,   /* bytes an item of the ordered read */
+    BLOCKS = 4096,     /* blocks an item of the random read */
+    N_GATHER = 128,    /* items of the random read */
     SPINS = 200000,
     ROUNDS = 5
 };
@@ -27,7 +28,8 @@ struct job {
     struct par *par;
     const struct kern_peak *k;
     int64_t (*bf16)(int n);
-    char *mem;     /* [MEM_BYTES] */
+    char *mem; /* [n_piece * PIECE] */
+    int n_piece;
     uint32_t *idx; /* [BLOCKS * N_GATHER] random words */
     size_t block;  /* bytes */
     int64_t (*spin)(int n);
@@ -57,7 +59,7 @@ static void read_piece(void *ctx, int i, int thread)
 static void read_blocks(void *ctx, int i, int thread)
 {
     struct job *job = ctx;
-    const uint32_t n = (uint32_t)(MEM_BYTES / job->block);
+    const uint32_t n = (uint32_t)((size_t)job->n_piece * PIECE / job->block);
     uint32_t idx[BLOCKS];
 
     (void)thread;
@@ -120,7 +122,7 @@ static double time_gather(struct job *job, size_t block)
 
 static double time_read(struct job *job)
 {
-    return MEM_BYTES / time_items(job, MEM_BYTES / PIECE, read_piece);
+    return (double)job->n_piece * PIECE / time_items(job, job->n_piece, read_piece);
 }
 
 static int read_alone(struct job *job, double *out)
@@ -158,7 +160,7 @@ static int measure(struct job *job, double *what)
         x = x * 1664525u + 1013904223u;
         job->idx[i] = x >> 4;
     }
-    cb_par_for(job->par, MEM_BYTES / PIECE, touch, job);
+    cb_par_for(job->par, job->n_piece, touch, job);
     TRY(read_alone(job, &what[LIMIT_READ_1]));
     what[LIMIT_READ] = time_read(job);
     what[LIMIT_GATHER_128] = time_gather(job, 128);
@@ -172,12 +174,15 @@ static int measure(struct job *job, double *what)
 int cb_cpu_limits(struct device *d, double *what)
 {
     struct job job = { .par = d->par, .k = cb_cpu_kern(d)->peak, .bf16 = bf16_of(cb_cpu_kern(d)) };
+    const size_t cold = cb_cpus_cold_bytes("/sys/devices/system/cpu", TIMES_CACHES);
     void *mem = NULL;
     int err = CB_ENOMEM;
 
+    job.n_piece = (int)(cold / PIECE) + 1;
     job.idx = cb_calloc(BLOCKS * N_GATHER, sizeof *job.idx);
-    if (job.idx && !posix_memalign(&mem, HUGE_PAGE, MEM_BYTES)) {
-        madvise(mem, MEM_BYTES, MADV_HUGEPAGE); /* a hint: small pages work, more slowly */
+    if (job.idx && !posix_memalign(&mem, HUGE_PAGE, (size_t)job.n_piece * PIECE)) {
+        /* a hint: small pages work, more slowly */
+        madvise(mem, (size_t)job.n_piece * PIECE, MADV_HUGEPAGE);
         job.mem = mem;
         err = measure(&job, what);
     }
