@@ -111,34 +111,39 @@ static void scale_queries_by_position(const struct rows *r, const struct layer *
     }
 }
 
-/* Queries or keys x[n_tok][n_head][hd] of a layer as they are stored: normed and rotated */
-static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int hd,
-                   int stride, const struct norm *of_heads)
+/* Norms of x[n_tok][n_head + n_kv][hd], queries before keys. Either may be none. */
+static void norm_heads(const struct rows *r, const struct layer *y, float *x, int n_head, int n_kv,
+                       int hd, int stride)
 {
-    struct cb_session *s = r->s[0];
-    const int n = r->n_tok, late = s->model->arch->has & NORMS_ROTATED;
+    float *k = x + n_head * hd;
 
-    if (of_heads->w && !late)
-        cb_norm_rows(s, of_heads, x, n_head * hd / of_heads->n, n, stride, x, stride);
-    if (y->rope >= 0) {
-        const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? hd - n_rot : 0;
-        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head, hd, stride, n_rot,
-                          r->cs[y->rope]);
-    }
-    if (of_heads->w && late)
-        cb_norm_rows(s, of_heads, x, n_head * hd / of_heads->n, n, stride, x, stride);
-    if (y->rope >= 0 && y->rotated_norm.w)
-        cb_norm_rows(s, &y->rotated_norm, x, n_head, n, stride, x, stride);
+    if (n_head && y->q_norm.w)
+        cb_norm_rows(r->s[0], &y->q_norm, x, n_head * hd / y->q_norm.n, r->n_tok, stride, x,
+                     stride);
+    if (n_kv && y->k_norm.w)
+        cb_norm_rows(r->s[0], &y->k_norm, k, n_kv * hd / y->k_norm.n, r->n_tok, stride, k, stride);
 }
 
-static void rotate_queries(const struct rows *r, const struct layer *y, float *q, int hd,
-                           int stride)
+/* The same rows as they are multiplied and stored: normed and rotated */
+static void rotate(const struct rows *r, const struct layer *y, float *x, int n_head, int n_kv,
+                   int hd, int stride)
 {
-    const struct hparams *hp = &r->s[0]->model->hp;
+    struct cb_session *s = r->s[0];
+    const int late = s->model->arch->has & NORMS_ROTATED, n = r->n_tok;
 
-    rotate(r, y, q, hp->n_head, hd, stride, &y->q_norm);
-    if (hp->temperature.scale > 0)
-        scale_queries_by_position(r, y, q, stride);
+    if (!late)
+        norm_heads(r, y, x, n_head, n_kv, hd, stride);
+    if (y->rope >= 0) {
+        const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? hd - n_rot : 0;
+        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head + n_kv, hd, stride,
+                          n_rot, r->cs[y->rope]);
+    }
+    if (late)
+        norm_heads(r, y, x, n_head, n_kv, hd, stride);
+    if (y->rope >= 0 && y->rotated_norm.w)
+        cb_norm_rows(s, &y->rotated_norm, x, n_head + n_kv, n, stride, x, stride);
+    if (n_head && s->model->hp.temperature.scale > 0)
+        scale_queries_by_position(r, y, x, stride);
 }
 
 /* The gates of attention's output, [n_tok][n_head * hd]; NULL: the model has none */
@@ -188,7 +193,7 @@ void cb_attention_guess(const struct rows *r, int l, const float *in)
         gated_queries(r, y, in, s->act_bits, s->w.qkv, nq, NULL);
     else
         cb_product(s, &mm, 1, in, r->n_tok);
-    rotate_queries(r, y, s->w.qkv, y->hd, nq);
+    rotate(r, y, s->w.qkv, s->model->hp.n_head, 0, y->hd, nq);
     for (int i = 0; i < r->n_tok; i++) {
         struct attention *a = r->a[r->n > 1 ? i : 0];
         if (cb_attend_wants_guess(a, l))
@@ -246,6 +251,7 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
     const struct layer *y = &s->model->layer[l];
     struct work *w = &s->w;
     const int n = r->n_tok, nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
+    const int n_kv = y->kv_back ? 0 : y->n_kv; /* whose keys are made here */
     const int stride = nq + 2 * nkv, first = cb_queries_have_gates(y);
     const enum index_part index = index_part(r, l);
     const int expanded = y->latent ? cb_expanded_begin(r, l) : 0;
@@ -269,8 +275,6 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
         TRY(cb_compressed_rows(s, y, in, r->cs[y->rope], n, bits));
     else if (!y->latent)
         cb_product(s, mm + from, y->kv_back ? 1 : y->v.raw ? 3 - from : 2 - from, in, n);
-    if (!rows_only)
-        rotate_queries(r, y, q, expanded ? cb_expanded_hd(hp) : y->hd, stride);
     if (index)
         rotate_index(r, l, index);
     if (!y->kv_back) {
@@ -279,8 +283,13 @@ int cb_attention_block(const struct rows *r, int l, const float *in, int bits)
                                 (size_t)stride * sizeof *k, (size_t)nkv * sizeof *v, n);
         if (y->v_norm.w)
             cb_norm_rows(s, &y->v_norm, v, y->n_kv, n, stride, v, stride);
-        rotate(r, y, k, y->n_kv, y->hd, stride, &y->k_norm);
     }
+    if (expanded)
+        rotate(r, y, q, hp->n_head, 0, cb_expanded_hd(hp), stride);
+    if (expanded || rows_only)
+        rotate(r, y, k, 0, n_kv, y->hd, stride);
+    else
+        rotate(r, y, q, hp->n_head, n_kv, y->hd, stride);
     if (expanded || rows_only) {
         const struct attention_call call = call_of(r, l, 0, w->qkv, w->att);
         return expanded ? cb_expanded_attend(r, &call, bits) : cb_attend_store(&call);
