@@ -12,7 +12,7 @@
 #include "state_memory.h"
 
 /* Ranks that scores of 8 bits may be off by at the end of a choice of k. With random keys and k of
- * 2,048 the deviation is some 40 ranks (bench/RESULTS.md, "A selector of tokens"). */
+ * 2,048 the deviation is some 40 ranks (bench/results/model-kinds.md, "A selector of tokens"). */
 static int off_by(int k)
 {
     return k / 8 + 16;

@@ -17,7 +17,7 @@ static const char *type_name(const void *ctx, int i)
     return i < KV_TYPE_COUNT ? cb_kv_type[i].name : NULL;
 }
 
-/* Types of other programs, of which kivi4 keeps more in fewer bytes (bench/RESULTS.md) */
+/* Types of other programs, which lose more than kivi4 does (bench/results/key-value-types.md) */
 static int is_small_row(const char *name)
 {
     static const char *const names[] = { "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl" };

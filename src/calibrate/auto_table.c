@@ -17,7 +17,7 @@
 
 enum { SHORTEST = 256, LONGEST = 2048, STEPS = 32 };
 
-/* Paces: bench/RESULTS.md, "Stored forms of keys and values". */
+/* Paces: bench/results/key-value-types.md, "Stored forms of keys and values". */
 const struct auto_setting cb_auto_settings[AUTO_SETTINGS] = {
     { "full", NULL, NULL, 1, 0 },
     { "full", "q8_0", "q8_0", 1.6, 0 },
