@@ -10,6 +10,8 @@
 #include "cpu/matmul/provider.h"
 #include "par/cpus.h"
 
+enum { DEVICE_COLD_BYTES = 128 << 20 }; /* an H200 has 60 MiB of cache */
+
 static int limits(struct op_bench *b)
 {
     TRY(cb_device_limits(b->d, b->limit));
@@ -62,6 +64,7 @@ static int run_device(struct op_bench *b, const char *name, const struct device_
 
     TRY(cb_device_open_team(name, b->team, want, &b->d));
     b->matmul = "own";
+    b->cold_bytes = DEVICE_COLD_BYTES;
     err = cb_op_picked(b, KIND_ISA, b->d->isa) ? limits(b) : CB_OK;
     if (!err && cb_op_picked(b, KIND_ISA, b->d->isa))
         err = run(b);
@@ -72,16 +75,13 @@ static int run_device(struct op_bench *b, const char *name, const struct device_
 int cb_bench_ops(const struct op_pick *pick, const struct team_params *team, const char *name,
                  const struct device_want *want, op_emit emit, void *arg)
 {
-    struct op_bench b = { .pick = pick,
-                          .team = team,
-                          .cold_bytes = cb_cpus_cold_bytes("/sys/devices/system/cpu", 8),
-                          .emit = emit,
-                          .arg = arg };
+    struct op_bench b = { .pick = pick, .team = team, .emit = emit, .arg = arg };
     const char *isa, *lib;
 
     TRY(cb_op_pick_check(pick));
     if (strcmp(name, "cpu"))
         return run_device(&b, name, want);
+    b.cold_bytes = cb_cpus_cold_bytes("/sys/devices/system/cpu", 8);
     for (int i = 0; (isa = cb_cpu_isa_at(pick->tiers, i)); i++) {
         TRY(run_with(&b, isa, "own"));
         for (int p = 0; i == 0 && (lib = cb_provider_at(p)); p++)
