@@ -48,6 +48,17 @@ static json_t *reasoning_part(const char *s, size_t n)
     return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", cb_json_text(s, n));
 }
 
+static int is_cut(const struct choice *c)
+{
+    return c->job && !strcmp(c->job->end.reason, "length");
+}
+
+/* done, here and below: 0 begins, 1 has ended, -1 was cut */
+static const char *item_status(int done)
+{
+    return done < 0 ? "incomplete" : done ? "completed" : "in_progress";
+}
+
 static json_t *message_item(const struct choice *c, int done)
 {
     const struct output *o = c->turn->state;
@@ -56,7 +67,7 @@ static json_t *message_item(const struct choice *c, int done)
     if (done)
         cb_json_add(&parts, text_part(c->text.s + o->from, c->text.n - o->from));
     return json_pack("{s:s, s:s, s:s, s:s, s:o}", "id", o->message, "type", "message", "status",
-                     done ? "completed" : "in_progress", "role", "assistant", "content", parts);
+                     item_status(done), "role", "assistant", "content", parts);
 }
 
 static json_t *call_item(const json_t *call, int done)
@@ -66,13 +77,17 @@ static json_t *call_item(const json_t *call, int done)
 
     strncat(item, id ? id : "", sizeof item - strlen(item) - 1);
     return json_pack("{s:s, s:s, s:s, s:O, s:O, s:o}", "id", item, "type", "function_call",
-                     "status", done ? "completed" : "in_progress", "call_id",
-                     json_object_get(call, "id"), "name", json_object_get(call, "name"),
-                     "arguments",
+                     "status", item_status(done), "call_id", json_object_get(call, "id"), "name",
+                     json_object_get(call, "name"), "arguments",
                      done ? json_incref(json_object_get(call, "arguments")) : json_string(""));
 }
 
-/* The thought; done: 0 begins, 1 has ended, -1 was cut */
+/* -1: the answer was cut within the last call, which no client may take for whole; else 1 */
+static int call_done(const struct choice *c, size_t i)
+{
+    return is_cut(c) && c->open_call && i + 1 == json_array_size(c->calls) ? -1 : 1;
+}
+
 /* The thought for clients that send back nothing else of it (responses_request.c) */
 static json_t *opaque_thought(const struct choice *c)
 {
@@ -100,12 +115,9 @@ static json_t *reasoning_item(const struct choice *c, int done)
 
     if (done)
         cb_json_add(&parts, reasoning_part(c->thought.s, c->thought.n));
-    return json_pack(
-        "{s:s, s:s, s:s, s:[], s:o, s:o}", "id", o->reasoning, "type", "reasoning", "status",
-        done < 0 ? "incomplete"
-        : done   ? "completed"
-                 : "in_progress",
-        "summary", "content", parts, "encrypted_content", done ? opaque_thought(c) : json_null());
+    return json_pack("{s:s, s:s, s:s, s:[], s:o, s:o}", "id", o->reasoning, "type", "reasoning",
+                     "status", item_status(done), "summary", "content", parts, "encrypted_content",
+                     done ? opaque_thought(c) : json_null());
 }
 
 /* 1: the answer has a message; an empty answer too is one, unless it was cut in a thought */
@@ -122,8 +134,8 @@ static json_t *items(const struct choice *c)
     if (c->thought.n)
         cb_json_add(&list, reasoning_item(c, cb_choice_cut_in_thought(c) ? -1 : 1));
     if (has_message(c))
-        cb_json_add(&list, message_item(c, 1));
-    json_array_foreach(c->calls, i, one) cb_json_add(&list, call_item(one, 1));
+        cb_json_add(&list, message_item(c, is_cut(c) && !json_array_size(c->calls) ? -1 : 1));
+    json_array_foreach(c->calls, i, one) cb_json_add(&list, call_item(one, call_done(c, i)));
     return list;
 }
 
@@ -182,16 +194,11 @@ static void add_request(const struct completion *t, json_t **j)
     cb_json_set(j, "presence_penalty", json_real((double)p->presence_penalty));
     cb_json_set(j, "frequency_penalty", json_real((double)p->frequency_penalty));
     cb_json_set(j, "top_logprobs", json_integer(0));
-    cb_json_set(j, "parallel_tool_calls", json_true());
+    echo(t, j, "parallel_tool_calls", json_true());
     cb_json_set(j, "background", json_false());
     cb_json_set(j, "store", json_false());
     cb_json_set(j, "truncation", json_string("disabled"));
     cb_json_set(j, "service_tier", json_string("default"));
-}
-
-static int is_cut(const struct completion *t)
-{
-    return !strcmp(t->choice[0].job->end.reason, "length");
 }
 
 static json_t *output(const struct completion *t)
@@ -202,7 +209,7 @@ static json_t *output(const struct completion *t)
 
 static json_t *response(const struct completion *t, int done)
 {
-    const int cut = done && is_cut(t);
+    const int cut = done && is_cut(&t->choice[0]);
     const json_int_t now = (json_int_t)time(NULL);
     json_t *j = json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:o, s:n, s:o, s:o}", "id", t->id,
                           "object", "response", "created_at", now, "completed_at",
@@ -304,7 +311,7 @@ static void open_message(struct choice *c)
                   "content_index", 0, "part", text_part("", 0)));
 }
 
-static void close_message(struct choice *c)
+static void close_message(struct choice *c, int done)
 {
     struct output *o = c->turn->state;
     const char *s = c->text.s + o->from;
@@ -319,7 +326,7 @@ static void close_message(struct choice *c)
     say(c->turn, c->out, "response.content_part.done",
         json_pack("{s:s, s:i, s:i, s:o}", "item_id", o->message, "output_index", o->index,
                   "content_index", 0, "part", text_part(s, n)));
-    say_done(c, o->index, message_item(c, 1));
+    say_done(c, o->index, message_item(c, done));
     o->from = c->text.n;
 }
 
@@ -347,7 +354,7 @@ static void call(struct choice *c, const json_t *call_)
     struct output *o = c->turn->state;
 
     close_thought(c, 1);
-    close_message(c); /* clients keep items in the order in which they end */
+    close_message(c, 1); /* clients keep items in the order in which they end */
     o->call = o->n_item++;
     say(c->turn, c->out, "response.output_item.added",
         json_pack("{s:i, s:o}", "output_index", o->call, "item", call_item(call_, 0)));
@@ -370,7 +377,7 @@ static void end_call(struct choice *c, const json_t *call_)
         json_pack("{s:o, s:i, s:O, s:O}", "item_id", item_id(call_), "output_index", o->call,
                   "arguments", json_object_get(call_, "arguments"), "name",
                   json_object_get(call_, "name")));
-    say_done(c, o->call, call_item(call_, 1));
+    say_done(c, o->call, call_item(call_, call_done(c, json_array_size(c->calls) - 1)));
 }
 
 static void end_choice(struct choice *c)
@@ -382,12 +389,12 @@ static void end_choice(struct choice *c)
         return;
     if (!o->n_text)
         open_message(c);
-    close_message(c);
+    close_message(c, is_cut(c) ? -1 : 1);
 }
 
 static void end(struct completion *t, struct buf *out)
 {
-    say(t, out, is_cut(t) ? "response.incomplete" : "response.completed",
+    say(t, out, is_cut(&t->choice[0]) ? "response.incomplete" : "response.completed",
         json_pack("{s:o}", "response", response(t, 1)));
 }
 

@@ -67,6 +67,7 @@ static void on_end_call(void *arg)
 
     if (c->drops)
         return;
+    c->open_call = c->job != NULL;
     if (!call || json_object_set_new(call, "arguments", cb_json_text(c->args.s, c->args.n)))
         c->args.failed = 1;
     else if (c->out && c->turn->d->end_call)

@@ -20,6 +20,7 @@ struct choice {
     json_t *calls;    /* {id, name, arguments}; the last one may have no arguments yet */
     struct buf args;  /* of the last call, so far */
     int drops;        /* 1: the call under way is one too many */
+    int open_call;    /* 1: the last call ended with the answer, not by itself */
     json_t *logprobs; /* of tokens that the client was not told of, or NULL */
     struct buf *out;  /* of the current piece, in a stream */
     const struct job *job;
