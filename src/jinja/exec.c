@@ -71,7 +71,7 @@ static int loop_over(struct jrun *r, struct scope *s, const struct node *n, cons
 {
     struct jloop *l = cb_jalloc(r, 1, sizeof *l);
     struct jv all, items;
-    int rc = CB_OK;
+    int rc = CB_OK, whole = 0;
 
     if (!l)
         return CB_ENOMEM;
@@ -83,8 +83,10 @@ static int loop_over(struct jrun *r, struct scope *s, const struct node *n, cons
     for (; l->i < items.list->n && rc != FLOW_BREAK; l->i++) {
         rc = pass(r, s, l, o);
         TRY(rc);
+        whole |= rc == CB_OK;
     }
-    return items.list->n ? CB_OK : exec_all(r, s, n->other, o);
+    /* jinja2 takes the else as well where each pass ended by break or continue */
+    return whole ? CB_OK : exec_all(r, s, n->other, o);
 }
 
 static int exec_for(struct jrun *r, struct scope *s, const struct node *n, struct jout *o)

@@ -109,9 +109,26 @@ static int whole(struct jrun *r, int op, int64_t a, int64_t b, struct jv *out)
     return over ? cb_jfail(r, "a number is too large") : CB_OK;
 }
 
+/* As Python has it: the quotient is of a less its remainder, whose sign is b's */
+static double divide_down(double a, double b, double *rest)
+{
+    double q;
+
+    *rest = fmod(a, b);
+    q = (a - *rest) / b;
+    if (*rest < 0 || *rest > 0) {
+        const int differ = (*rest < 0) != (b < 0);
+        *rest += differ ? b : 0;
+        q -= differ;
+    } else {
+        *rest = copysign(0, b);
+    }
+    return q < 0 || q > 0 ? round(q) : copysign(0, a / b);
+}
+
 static int real(struct jrun *r, int op, double a, double b, struct jv *out)
 {
-    double f;
+    double f, rest;
 
     if (strchr("/d%", op) && !(b < 0 || b > 0))
         return cb_jfail(r, "division by zero");
@@ -129,11 +146,10 @@ static int real(struct jrun *r, int op, double a, double b, struct jv *out)
         f = a / b;
         break;
     case 'd':
-        f = floor(a / b);
+        f = divide_down(a, b, &rest);
         break;
     case '%':
-        f = fmod(a, b);
-        f += (f < 0 && b > 0) || (f > 0 && b < 0) ? b : 0;
+        (void)divide_down(a, b, &f);
         break;
     default:
         f = pow(a, b);
