@@ -2,12 +2,16 @@
 /* beside_llama.c - logits of ctxbank and of llama.cpp for the same tokens and the same file.
  * bench/compare builds it with both libraries; `make` does not.
  *
- * usage: beside-llama MODEL.gguf [PROMPT [DECODED]]
+ * usage: beside-llama MODEL.gguf [PROMPT [DECODED [LOGITS]]]
  *
  * Reads a prompt of arbitrary tokens (96), decodes a few more (8), and prints one line of JSON over
  * all their logits: the largest difference, in standard deviations of a token's logits; the mean KL
  * divergence of ctxbank's probabilities from llama.cpp's; how often both find the same token the
- * likeliest. */
+ * likeliest.
+ *
+ * LOGITS: a file for llama.cpp's logits, f32[tokens][n_vocab], and for the token ids before them,
+ * i32[tokens]. Both programs then store keys and values as F32, and llama.cpp attends without its
+ * fused kernel: tests/vectors/make_variants.py records such logits. */
 #include <ctxbank.h>
 #include <llama.h>
 #include <math.h>
@@ -64,7 +68,8 @@ static void must(int status)
 }
 
 /* *ids: the tokens, which the caller frees */
-static void run_ctxbank(const char *path, int n_prompt, int n_more, struct logits *l, int32_t **ids)
+static void run_ctxbank(const char *path, int n_prompt, int n_more, int exact, struct logits *l,
+                        int32_t **ids)
 {
     struct cb_session_params how = cb_session_defaults();
     struct cb_prefill prefill = cb_prefill_defaults();
@@ -77,6 +82,8 @@ static void run_ctxbank(const char *path, int n_prompt, int n_more, struct logit
     if (!*ids)
         fail("tokens", "out of memory");
     how.n_ctx = l->n_token;
+    if (exact)
+        how.type_k = how.type_v = "f32";
     prefill.logits = keep;
     prefill.logits_arg = l;
     must(cb_session_open(m, &how, &s));
@@ -119,7 +126,8 @@ static void only_errors(enum ggml_log_level level, const char *text, void *arg)
         fputs(text, stderr);
 }
 
-static void run_llama(const char *path, const int32_t *ids, int n_prompt, struct logits *l)
+static void run_llama(const char *path, const int32_t *ids, int n_prompt, int exact,
+                      struct logits *l)
 {
     struct llama_context_params how = llama_context_default_params();
     struct llama_context *ctx;
@@ -130,6 +138,10 @@ static void run_llama(const char *path, const int32_t *ids, int n_prompt, struct
     m = llama_model_load_from_file(path, llama_model_default_params());
     how.n_ctx = (uint32_t)l->n_token;
     how.n_batch = how.n_ubatch = (uint32_t)n_prompt;
+    if (exact) {
+        how.type_k = how.type_v = GGML_TYPE_F32;
+        how.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    }
     ctx = m ? llama_init_from_model(m, how) : NULL;
     if (!ctx)
         fail("llama.cpp", "the model cannot be loaded");
@@ -186,19 +198,33 @@ static void compare(const struct logits *a, const struct logits *b)
            kl, same);
 }
 
+static void record(const char *path, const int32_t *ids, const struct logits *l)
+{
+    FILE *f = fopen(path, "wb");
+    const size_t n = (size_t)l->n_token, all = n * (size_t)l->n_vocab;
+
+    if (!f || fwrite(ids, sizeof *ids, n, f) != n || fwrite(l->at, sizeof(float), all, f) != all ||
+        fclose(f))
+        fail(path, "cannot be written");
+}
+
 int main(int argc, char **argv)
 {
+    const int exact = argc > 4;
+
     const int n_prompt = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 96;
     const int n_more = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 8;
     struct logits ours, theirs;
     int32_t *ids;
 
-    if (argc < 2 || argc > 4 || n_prompt < 1 || n_more < 0)
-        return fputs("usage: beside-llama MODEL.gguf [PROMPT [DECODED]]\n", stderr), 2;
-    run_ctxbank(argv[1], n_prompt, n_more, &ours, &ids);
+    if (argc < 2 || argc > 5 || n_prompt < 1 || n_more < 0)
+        return fputs("usage: beside-llama MODEL.gguf [PROMPT [DECODED [LOGITS]]]\n", stderr), 2;
+    run_ctxbank(argv[1], n_prompt, n_more, exact, &ours, &ids);
     open_logits(&theirs, ours.n_token, ours.n_vocab);
-    run_llama(argv[1], ids, n_prompt, &theirs);
+    run_llama(argv[1], ids, n_prompt, exact, &theirs);
     compare(&ours, &theirs);
+    if (exact)
+        record(argv[4], ids, &theirs);
     free(ours.at);
     free(theirs.at);
     free(ids);
