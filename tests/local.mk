@@ -1016,7 +1016,9 @@ EXTRA_DIST += \
 	tests/vectors/family-nemotron_h_moe.json \
 	tests/vectors/family-qwen35.json \
 	tests/vectors/family-qwen35moe.json \
+	tests/vectors/family-qwen3fused.json \
 	tests/vectors/family-qwen3next.json \
+	tests/vectors/family-qwen3nextfused.json \
 	tests/vectors/family-qwen4exp.json \
 	tests/vectors/family-qwen3moe.json \
 	tests/vectors/family-qwen3vl.json \

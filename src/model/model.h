@@ -52,18 +52,17 @@ enum mixed {
  * NORMS_ROTATED: queries and keys are normed after their rotation. VALUES_ARE_KEYS: layers without
  * attn_v have as values the keys before norm and rotation. */
 enum {
-    HAS_QKV_BIAS = 1,
-    HAS_QK_NORM = 2,
-    HAS_SINKS = 4,
-    NORMS_ROTATED = 8,
-    VALUES_ARE_KEYS = 16,
-    HAS_GATE = 32,    /* attention's output has a gate: attn_gate, or, without that, what attn_q has
+    HAS_QK_NORM = 1,
+    HAS_SINKS = 2,
+    NORMS_ROTATED = 4,
+    VALUES_ARE_KEYS = 8,
+    HAS_GATE = 16,    /* attention's output has a gate: attn_gate, or, without that, what attn_q has
                          beside each head's query */
-    HAS_STREAMS = 64, /* several residual streams, which are mixed in place of norms (stream_mix) */
-    HAS_COMPRESSED = 128, /* attention as struct compressed has it, and streams as stream_blend */
-    HAS_XIELU = 256,      /* feed-forward networks without a gate, with struct xielu */
-    HAS_ALTUP = 512,      /* several residual streams, one of which goes through a layer (altup) */
-    HAS_TARGET = 1024     /* it guesses for another model, whose rows it reads (assistant.h) */
+    HAS_STREAMS = 32, /* several residual streams, which are mixed in place of norms (stream_mix) */
+    HAS_COMPRESSED = 64, /* attention as struct compressed has it, and streams as stream_blend */
+    HAS_XIELU = 128,     /* feed-forward networks without a gate, with struct xielu */
+    HAS_ALTUP = 256,     /* several residual streams, one of which goes through a layer (altup) */
+    HAS_TARGET = 512     /* it guesses for another model, whose rows it reads (assistant.h) */
 };
 
 /* Queries grow with their position: times 1 + scale * log(1 + floor((position + offset) / length)),

@@ -40,20 +40,38 @@ static int head_norm(struct binder *b, const char *name, int must, int n_head, i
 
 /* ---- a layer ---- */
 
+/* Rows of the queries' matrix, which may have gates beside the queries */
+static int query_rows(const struct binder *b, const struct layer *y)
+{
+    return (cb_queries_have_gates(y) ? 2 : 1) * b->m->hp.n_head * y->hd;
+}
+
+static int separate_biases(struct binder *b, int l, struct layer *y)
+{
+    const int nkv = y->n_kv * y->hd;
+
+    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), OPTIONAL, query_rows(b, y),
+                       &y->q_bias));
+    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_k.bias"), OPTIONAL, nkv, &y->k_bias));
+    return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_v.bias"), OPTIONAL, nkv, &y->v_bias);
+}
+
+/* A fused matrix may have three biases. */
 static int fused_qkv(struct binder *b, int l, struct layer *y)
 {
-    const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd;
+    const int nq = query_rows(b, y), nkv = y->n_kv * y->hd;
     const struct gguf_tensor *t;
     float *bias = NULL;
     int err;
 
     TRY(cb_bind_need(b, cb_bind_in_layer(b, l, "attn_qkv.weight"), &t));
-    TRY(cb_bind_check_shape(b, t, b->name, hp->n_embd, nq + 2 * nkv, 1));
+    TRY(cb_bind_check_shape(b, t, b->name, b->m->hp.n_embd, nq + 2 * nkv, 1));
     cb_bind_take_rows(b, t, b->name, 0, nq, &y->q);
     cb_bind_take_rows(b, t, b->name, nq, nkv, &y->k);
     cb_bind_take_rows(b, t, b->name, nq + nkv, nkv, &y->v);
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_qkv.bias"), OPTIONAL, nq + 2 * nkv, &bias));
+    if (!bias)
+        return separate_biases(b, l, y);
     err = cb_bind_cut(bias, 0, nq, &y->q_bias);
     err = err ? err : cb_bind_cut(bias, nq, nkv, &y->k_bias);
     err = err ? err : cb_bind_cut(bias, nq + nkv, nkv, &y->v_bias);
@@ -65,7 +83,7 @@ static int fused_qkv(struct binder *b, int l, struct layer *y)
 static int queries_alone(struct binder *b, int l, struct layer *y)
 {
     const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * y->hd, bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
+    const int nq = hp->n_head * y->hd;
     static const char *const unused[] = { "attn_k.weight", "attn_v.weight", "attn_k.bias",
                                           "attn_v.bias", "attn_k_norm.weight" };
 
@@ -75,24 +93,19 @@ static int queries_alone(struct binder *b, int l, struct layer *y)
             TRY(cb_bind_need(b, b->name, &t));
     }
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), hp->n_embd, nq, &y->q));
-    return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), bias, nq, &y->q_bias);
+    return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), OPTIONAL, nq, &y->q_bias);
 }
 
 static int separate_qkv(struct binder *b, int l, struct layer *y)
 {
-    const struct hparams *hp = &b->m->hp;
-    const int nq = hp->n_head * y->hd, nkv = y->n_kv * y->hd, ne = hp->n_embd;
-    const int bias = b->m->arch->has & HAS_QKV_BIAS ? REQUIRED : OPTIONAL;
+    const int nkv = y->n_kv * y->hd, ne = b->m->hp.n_embd;
 
-    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne,
-                       cb_queries_have_gates(y) ? 2 * nq : nq, &y->q));
+    TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_q.weight"), ne, query_rows(b, y), &y->q));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_k.weight"), ne, nkv, &y->k));
     if (!(b->m->arch->has & VALUES_ARE_KEYS) ||
         cb_bind_find(b, cb_bind_in_layer(b, l, "attn_v.weight")))
         TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "attn_v.weight"), ne, nkv, &y->v));
-    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_q.bias"), bias, nq, &y->q_bias));
-    TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_k.bias"), bias, nkv, &y->k_bias));
-    return cb_bind_vector(b, cb_bind_in_layer(b, l, "attn_v.bias"), bias, nkv, &y->v_bias);
+    return separate_biases(b, l, y);
 }
 
 static int attention(struct binder *b, int l, struct layer *y)
