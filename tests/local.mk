@@ -27,6 +27,7 @@ check_programs = \
 	tests/ops/check_planes \
 	tests/fuzz/check_hostile \
 	tests/unit/check_families \
+	tests/unit/check_variants \
 	tests/unit/check_fork \
 	tests/methods/check_matrix \
 	tests/unit/check_sample \
@@ -448,6 +449,9 @@ tests_unit_check_selector_LDFLAGS = $(check_ldflags)
 tests_unit_check_families_SOURCES = tests/unit/check_families.c
 tests_unit_check_families_CFLAGS = $(check_cflags)
 tests_unit_check_families_LDFLAGS = $(check_ldflags)
+tests_unit_check_variants_SOURCES = tests/unit/check_variants.c
+tests_unit_check_variants_CFLAGS = $(check_cflags)
+tests_unit_check_variants_LDFLAGS = $(check_ldflags)
 
 tests_unit_check_block_selectors_SOURCES = tests/unit/check_block_selectors.c
 tests_unit_check_block_selectors_CFLAGS = $(check_cflags)
@@ -946,6 +950,7 @@ EXTRA_DIST += \
 	tests/vectors/make_adapters.py tests/vectors/tiny-llama-lora.json \
 	tests/vectors/tiny-lora-all.gguf tests/vectors/tiny-lora-some.gguf \
 	tests/vectors/family-afmoe.json \
+	tests/vectors/family-afmoeweights.json \
 	tests/vectors/family-apertus.json \
 	tests/vectors/family-bailingmoe2.json \
 	tests/vectors/family-cohere2.json \
@@ -977,11 +982,13 @@ EXTRA_DIST += \
 	tests/vectors/family-glm4.json \
 	tests/vectors/family-glm-dsa.json \
 	tests/vectors/family-glm4moe.json \
+	tests/vectors/family-glm4sections.json \
 	tests/vectors/family-gpt-oss.json \
 	tests/vectors/family-gptneox.json \
 	tests/vectors/family-gptneoxserial.json \
 	tests/vectors/family-granite.json \
 	tests/vectors/family-granitemoe.json \
+	tests/vectors/family-graniteunrotated.json \
 	tests/vectors/family-hunyuan-dense.json \
 	tests/vectors/family-hunyuan-moe.json \
 	tests/vectors/family-internlm2.json \
@@ -993,8 +1000,10 @@ EXTRA_DIST += \
 	tests/vectors/family-mistral3.json \
 	tests/vectors/family-mistral4.json \
 	tests/vectors/family-mixtral.json \
+	tests/vectors/family-nemotron_h_puzzle.json \
 	tests/vectors/family-olmo2.json \
 	tests/vectors/family-olmo3.json \
+	tests/vectors/family-olmo3yarn.json \
 	tests/vectors/family-olmoe.json \
 	tests/vectors/family-phi2.json \
 	tests/vectors/family-phi3.json \
@@ -1002,6 +1011,7 @@ EXTRA_DIST += \
 	tests/vectors/family-phi3short.json \
 	tests/vectors/family-phi4.json \
 	tests/vectors/family-qwen2moe.json \
+	tests/vectors/family-qwen2old.json \
 	tests/vectors/family-qwen2vl.json \
 	tests/vectors/family-qwen3.json \
 	tests/vectors/family-falcon-h1.json \
@@ -1017,6 +1027,7 @@ EXTRA_DIST += \
 	tests/vectors/family-qwen35.json \
 	tests/vectors/family-qwen35moe.json \
 	tests/vectors/family-qwen3fused.json \
+	tests/vectors/family-qwen3moewidth.json \
 	tests/vectors/family-qwen3next.json \
 	tests/vectors/family-qwen3nextfused.json \
 	tests/vectors/family-qwen4exp.json \

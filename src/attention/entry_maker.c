@@ -121,7 +121,7 @@ int cb_entry_make(const struct attention *a, const struct layer *y, const struct
                 x->n);
     for (int i = 0; i < made; i++)
         cb_rope_table(rope, (first + i) * ratio, 1, w->cs + (size_t)i * (size_t)n_rot);
-    op->rope(a->host, a->model->arch->rope, w->row + x->n - n_rot, made, 1, x->n, x->n, n_rot,
+    op->rope(a->host, a->model->hp.rope_kind, w->row + x->n - n_rot, made, 1, x->n, x->n, n_rot,
              w->cs);
     return made;
 }

@@ -43,7 +43,7 @@ const float *cb_turned_queries(struct attention *a, const struct chunk *c, int f
         return x->q;
     for (int i = 0; i < (more ? n : 1); i++)
         cb_rope_turn(&a->rope[table], -(shift + i * more), x->turn + (size_t)i * (size_t)hp->n_rot);
-    a->dev->ops->rope(a->dev, a->model->arch->rope, x->q, more ? n : 1,
+    a->dev->ops->rope(a->dev, a->model->hp.rope_kind, x->q, more ? n : 1,
                       more ? hp->n_head : n * hp->n_head, hp->hd, (int)row, hp->n_rot, x->turn);
     return x->q;
 }

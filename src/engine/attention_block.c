@@ -135,7 +135,7 @@ static void rotate(const struct rows *r, const struct layer *y, float *x, int n_
         norm_heads(r, y, x, n_head, n_kv, hd, stride);
     if (y->rope >= 0) {
         const int n_rot = s->rope[y->rope].n_rot, from = y->compressed ? hd - n_rot : 0;
-        s->dev->ops->rope(s->dev, s->model->arch->rope, x + from, n, n_head + n_kv, hd, stride,
+        s->dev->ops->rope(s->dev, s->model->hp.rope_kind, x + from, n, n_head + n_kv, hd, stride,
                           n_rot, r->cs[y->rope]);
     }
     if (late)

@@ -30,7 +30,7 @@ static int make(struct cb_session *s, const struct layer *y, const float *in, co
     cb_product(s, of_in, x->index.n ? 5 : 2, in, n);
     if (x->index.n) {
         cb_product(s, &of_low, 1, s->w.latent, n);
-        s->dev->ops->rope(s->dev, s->model->arch->rope, to + c.q + p->index_hd - n_rot, n,
+        s->dev->ops->rope(s->dev, s->model->hp.rope_kind, to + c.q + p->index_hd - n_rot, n,
                           p->n_index, p->index_hd, c.n, n_rot, cs);
     }
     if (s->w.made_host)
@@ -75,7 +75,7 @@ const float *cb_compressed_values(struct cb_session *s, const struct layer *y, c
         w->back[i] = cs[i];
         w->back[i + 1] = -cs[i + 1];
     }
-    s->dev->ops->rope(s->dev, s->model->arch->rope, w->att + y->hd - n_rot, n, hp->n_head, y->hd,
+    s->dev->ops->rope(s->dev, s->model->hp.rope_kind, w->att + y->hd - n_rot, n, hp->n_head, y->hd,
                       nq, n_rot, w->back);
     for (int g = 0; g < x->n_group; g += GROUPS) {
         const int n_mm = min_int(GROUPS, x->n_group - g);

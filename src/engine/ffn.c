@@ -176,12 +176,13 @@ static void keep_groups(const struct moe_params *p, float *by)
 }
 
 /* Marks the n_used experts of the largest weights (plus `bias`, if given): by[e] becomes NaN. */
-static void choose(const struct moe_params *p, const float *weight, const float *bias, float *by)
+static void choose(const struct moe_params *p, int n_used, const float *weight, const float *bias,
+                   float *by)
 {
     for (int e = 0; e < p->n_expert; e++)
         by[e] = weight[e] + (bias ? bias[e] : 0);
     keep_groups(p, by);
-    for (int i = 0; i < p->n_used; i++) {
+    for (int i = 0; i < n_used; i++) {
         int best = -1;
         for (int e = 0; e < p->n_expert; e++)
             if (!isnan(by[e]) && (best < 0 || by[e] > by[best]))
@@ -191,12 +192,12 @@ static void choose(const struct moe_params *p, const float *weight, const float 
 }
 
 /* The same for the experts that a table lists; one that it lists twice weighs twice as much. */
-static void choose_listed(const struct moe_params *p, const int32_t *listed, float *weight,
-                          float *by)
+static void choose_listed(const struct moe_params *p, int n_used, const int32_t *listed,
+                          float *weight, float *by)
 {
     for (int e = 0; e < p->n_expert; e++)
         by[e] = 0;
-    for (int i = 0; i < p->n_used; i++)
+    for (int i = 0; i < n_used; i++)
         by[listed[i]]++;
     for (int e = 0; e < p->n_expert; e++) {
         weight[e] *= by[e];
@@ -213,9 +214,9 @@ static void route(const struct moe_params *p, const struct moe *x, int32_t id, f
 
     gate(p, logit, weight);
     if (x->listed)
-        choose_listed(p, x->listed + (size_t)id * (size_t)p->n_used, weight, logit);
+        choose_listed(p, x->n_used, x->listed + (size_t)id * (size_t)x->n_used, weight, logit);
     else
-        choose(p, weight, x->choice_bias, logit);
+        choose(p, x->n_used, weight, x->choice_bias, logit);
     for (int e = 0; e < p->n_expert; e++) {
         weight[e] = isnan(logit[e]) ? weight[e] : 0;
         sum += (double)weight[e];

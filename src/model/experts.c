@@ -64,10 +64,23 @@ static int shared_expert(struct binder *b, int l, struct moe *x)
     return CB_OK;
 }
 
-/* The rows of the gate may lie in front of those of up, for each expert. */
-static int expert_gates(struct binder *b, int l, struct moe *x)
+/* Numbers of an expert's hidden row: what the file says, or what its matrices have */
+static int expert_ff(struct binder *b, int l, int *nf)
 {
-    const int ne = cb_expert_width(&b->m->hp), n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
+    struct hparams *hp = &b->m->hp;
+    const struct gguf_tensor *t;
+
+    TRY(cb_bind_need(b, cb_bind_in_layer(b, l, "ffn_down_exps.weight"), &t));
+    *nf = t->dim[0] > 0 && t->dim[0] < 1 << 20 ? (int)t->dim[0] : 1;
+    TRY(cb_hp_at(b->m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, l, nf));
+    hp->n_ff_max = *nf > hp->n_ff_max ? *nf : hp->n_ff_max;
+    return CB_OK;
+}
+
+/* The rows of the gate may lie in front of those of up, for each expert. */
+static int expert_gates(struct binder *b, int l, int nf, struct moe *x)
+{
+    const int ne = cb_expert_width(&b->m->hp), n = b->m->hp.moe.n_expert;
     const struct gguf_tensor *t;
 
     if (!cb_bind_find(b, cb_bind_in_layer(b, l, "ffn_gate_up_exps.weight"))) {
@@ -132,11 +145,14 @@ static int latents(struct binder *b, int l, struct moe *x)
 
 int cb_experts_bind(struct binder *b, int l, struct layer *y)
 {
-    const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert, nf = b->m->hp.moe.n_ff;
+    const int ne = b->m->hp.n_embd, n = b->m->hp.moe.n_expert;
     struct moe *x = y->moe = cb_calloc(1, sizeof *x);
+    int nf;
 
     if (!x || !(x->expert = cb_calloc((size_t)n, sizeof *x->expert)))
         return CB_ENOMEM;
+    TRY(expert_ff(b, l, &nf));
+    TRY(cb_hp_at(b->m, "expert_used_count", REQUIRED, 1, n, l, &x->n_used));
     TRY(cb_bind_matrix(b, cb_bind_in_layer(b, l, "ffn_gate_inp.weight"), ne, n, &x->router));
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_gate_inp.bias"), OPTIONAL, n,
                        &x->router_bias));
@@ -145,11 +161,11 @@ int cb_experts_bind(struct binder *b, int l, struct layer *y)
     TRY(cb_bind_vector(b, cb_bind_in_layer(b, l, "ffn_down_exps.scale"), OPTIONAL, n,
                        &x->expert_scale));
     if (l < b->m->hp.moe.n_listed)
-        TRY(cb_bind_table(b, cb_bind_in_layer(b, l, "ffn_gate_tid2eid.weight"), b->m->hp.moe.n_used,
+        TRY(cb_bind_table(b, cb_bind_in_layer(b, l, "ffn_gate_tid2eid.weight"), x->n_used,
                           b->m->hp.n_vocab, n, &x->listed));
     TRY(limits(b, l, x));
     TRY(latents(b, l, x));
-    TRY(expert_gates(b, l, x));
+    TRY(expert_gates(b, l, nf, x));
     TRY(experts(b, l, "ffn_down_exps", nf, cb_expert_width(&b->m->hp), offsetof(struct ffn, down),
                 offsetof(struct ffn, down_bias), x->expert));
     return shared_expert(b, l, x);

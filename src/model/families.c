@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "hparams.h"
 
 /* ---- what a row cannot say ---- */
@@ -14,11 +15,31 @@ static int adapt_gemma(struct cb_model *m)
     return CB_OK;
 }
 
-/* The files lack the scale of the attention. It is that of the head, but for the models of 27B. */
+/* The file's value of *key, FAMILY.NAME, or NULL */
+static const struct gguf_kv *find(const struct cb_model *m, const char *name, char (*key)[128])
+{
+    snprintf(*key, sizeof *key, "%s.%s", m->arch->name, name);
+    return cb_gguf_find(m->gguf, *key);
+}
+
+static int said(const struct cb_model *m, const char *name)
+{
+    char key[128];
+
+    return find(m, name, &key) != NULL;
+}
+
+/* The files lack the scale of the attention. It is that of the head, but for the models of 27B. The
+ * first files lack soft-caps and window too. */
 static int adapt_gemma2(struct cb_model *m)
 {
-    if (m->hp.n_layer == 46)
-        m->hp.attn_scale = 1 / sqrtf((float)m->hp.n_embd / (float)m->hp.n_head);
+    struct hparams *hp = &m->hp;
+
+    if (hp->n_layer == 46)
+        hp->attn_scale = 1 / sqrtf((float)hp->n_embd / (float)hp->n_head);
+    hp->attn_cap = said(m, "attn_logit_softcapping") ? hp->attn_cap : 50;
+    hp->logit_cap = said(m, "final_logit_softcapping") ? hp->logit_cap : 30;
+    hp->window = said(m, "attention.sliding_window") ? hp->window : 4096;
     return adapt_gemma(m);
 }
 
@@ -29,15 +50,21 @@ static int adapt_gemma3(struct cb_model *m)
     return adapt_gemma(m);
 }
 
+/* The weights of the chosen experts sum to 1 where the file does not say whether they do. */
+static int adapt_normalises(struct cb_model *m)
+{
+    m->hp.moe.normalises |= !said(m, "expert_weights_norm");
+    return CB_OK;
+}
+
 static int adapt_gemma4(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
 
     hp->attn_scale = 1;
     hp->norms_values = 1;
-    hp->moe.normalises = 1;
-    if (!cb_gguf_find(m->gguf, "gemma4.final_logit_softcapping"))
-        hp->logit_cap = 30;
+    hp->logit_cap = said(m, "final_logit_softcapping") ? hp->logit_cap : 30;
+    TRY(adapt_normalises(m));
     return adapt_gemma(m);
 }
 
@@ -56,42 +83,37 @@ static int adapt_gemma3n(struct cb_model *m)
 
     hp->attn_scale = 1;
     hp->norms_values = 1;
-    if (!cb_gguf_find(m->gguf, "gemma3n.final_logit_softcapping"))
-        hp->logit_cap = 30;
-    if (!cb_gguf_find(m->gguf, "gemma3n.attention.shared_kv_layers"))
+    hp->logit_cap = said(m, "final_logit_softcapping") ? hp->logit_cap : 30;
+    if (!said(m, "attention.shared_kv_layers"))
         hp->n_shared_kv = hp->n_layer > 20 ? hp->n_layer - 20 : 0;
     return adapt_gemma(m);
-}
-
-/* Mixtral: the weights of the chosen experts sum to 1, which its files do not say. */
-static int adapt_llama(struct cb_model *m)
-{
-    m->hp.moe.normalises = 1;
-    return CB_OK;
 }
 
 /* Experts weigh by sigmoids where the file does not say how. */
 static int adapt_sigmoid(struct cb_model *m)
 {
-    char key[64];
-
-    snprintf(key, sizeof key, "%s.expert_gating_func", m->arch->name);
-    m->hp.moe.sigmoid |= !cb_gguf_find(m->gguf, key);
+    m->hp.moe.sigmoid |= !said(m, "expert_gating_func");
     return CB_OK;
 }
 
 static int adapt_normal_sigmoid(struct cb_model *m)
 {
-    m->hp.moe.normalises = 1;
+    TRY(adapt_normalises(m));
     return adapt_sigmoid(m);
 }
 
-/* logits are divided by the scale */
+/* Logits are divided by the scale. Attention does not rotate where the file says that it was not
+ * trained so. */
 static int adapt_granite(struct cb_model *m)
 {
+    char key[128];
+    int rotates = 1;
+
+    if (find(m, "rope.scaling.finetuned", &key) && cb_gguf_bool(m->gguf, key, &rotates) < 0)
+        return CB_EFORMAT;
+    m->hp.nope = rotates ? NOPE_NONE : NOPE_ALL;
     m->hp.logit_scale = 1 / m->hp.logit_scale;
-    m->hp.moe.normalises = 1;
-    return CB_OK;
+    return adapt_normalises(m);
 }
 
 /* Embeddings grow by the root of their length, which files do not say. */
@@ -99,12 +121,6 @@ static int adapt_afmoe(struct cb_model *m)
 {
     m->hp.embd_scale = sqrtf((float)m->hp.n_embd);
     return adapt_normal_sigmoid(m);
-}
-
-static int adapt_normalises(struct cb_model *m)
-{
-    m->hp.moe.normalises = 1;
-    return CB_OK;
 }
 
 static int adapt_gptneox(struct cb_model *m)
@@ -118,8 +134,7 @@ static int adapt_gptneox(struct cb_model *m)
 static int adapt_gpt_oss(struct cb_model *m)
 {
     m->hp.rope[0].whole_ramp = 0;
-    m->hp.moe.normalises = 1;
-    return CB_OK;
+    return adapt_normalises(m);
 }
 
 /* Layers that rotate attend within chunks of 8192 tokens, and queries of the others grow from there
@@ -161,19 +176,24 @@ static int adapt_deepseek2(struct cb_model *m)
 static int adapt_glm_dsa(struct cb_model *m)
 {
     m->hp.latent.eps = 1e-6f;
+    TRY(adapt_sigmoid(m));
     return adapt_deepseek2(m);
 }
 
-/* Attention rotates only where the file says that it was trained so. */
-static int adapt_granitehybrid(struct cb_model *m)
+/* Files of models that see have rows for rotation by halves. */
+static int adapt_glm4(struct cb_model *m)
 {
-    char key[] = "granitehybrid.rope.scaling.finetuned";
-    int rotates = 1;
+    char key[128];
+    const struct gguf_kv *kv = find(m, "rope.dimension_sections", &key);
 
-    if (cb_gguf_bool(m->gguf, key, &rotates) < 0)
-        return CB_EFORMAT;
-    m->hp.nope = rotates ? NOPE_NONE : NOPE_ALL;
-    return adapt_granite(m);
+    if (!kv)
+        return CB_OK;
+    if (kv->type != GGUF_ARRAY || kv->elem == GGUF_STRING || kv->elem == GGUF_ARRAY || kv->n < 2)
+        return cb_fail(CB_EFORMAT, "%s: key %s: is no array of numbers", cb_gguf_path(m->gguf),
+                       key);
+    if (cb_gguf_array_num(kv, 0) > 0 && cb_gguf_array_num(kv, 1) > 0)
+        m->hp.rope_kind = ROPE_HALF;
+    return CB_OK;
 }
 
 /* ---- the table ---- */
@@ -184,8 +204,8 @@ static const struct arch table[] = {
     { .text = "Llama 1 to 3.3, Mistral, Mixtral, Yi, SmolLM",
       .name = "llama",
       .rope = ROPE_PAIR,
-      .adapt = adapt_llama },
-    { .text = "Ministral 3", .name = "mistral3", .rope = ROPE_PAIR, .adapt = adapt_llama },
+      .adapt = adapt_normalises },
+    { .text = "Ministral 3", .name = "mistral3", .rope = ROPE_PAIR, .adapt = adapt_normalises },
     { .text = "Llama 4, text",
       .name = "llama4",
       .rope = ROPE_PAIR,
@@ -257,7 +277,7 @@ static const struct arch table[] = {
       .name = "granitehybrid",
       .rope = ROPE_PAIR,
       .mixer = MIX_MAMBA2,
-      .adapt = adapt_granitehybrid },
+      .adapt = adapt_granite },
     { .text = "Nemotron-H and Nemotron Nano 2",
       .name = "nemotron_h",
       .act = ACT_RELU2,
@@ -337,7 +357,8 @@ static const struct arch table[] = {
       .rope = ROPE_HALF,
       .norms = NORMS_BEHIND,
       .has = HAS_QK_NORM,
-      .global_every = 4 },
+      .global_every = 4,
+      .local_plain = 1 },
     { .text = "Granite 3", .name = "granite", .rope = ROPE_PAIR, .adapt = adapt_granite },
     { .text = "Granite 3 MoE", .name = "granitemoe", .rope = ROPE_PAIR, .adapt = adapt_granite },
     { .text = "InternLM 2 and 3", .name = "internlm2", .rope = ROPE_PAIR },
@@ -437,7 +458,11 @@ static const struct arch table[] = {
       .selector_rope = ROPE_HALF,
       .adapt = adapt_normal_sigmoid },
     { .text = "Seed-OSS", .name = "seed_oss", .rope = ROPE_HALF },
-    { .text = "GLM 4", .name = "glm4", .rope = ROPE_PAIR, .norms = NORMS_BOTH },
+    { .text = "GLM 4",
+      .name = "glm4",
+      .rope = ROPE_PAIR,
+      .norms = NORMS_BOTH,
+      .adapt = adapt_glm4 },
     { .text = "GLM 4.5 to 4.7, MoE", .name = "glm4moe", .rope = ROPE_HALF, .adapt = adapt_sigmoid },
     { .text = "OLMoE", .name = "olmoe", .rope = ROPE_HALF, .has = HAS_QK_NORM },
     { .text = "DeepSeek V2, V2.5, V3 and R1, and others of their form",

@@ -84,6 +84,26 @@ static int hp_most(const struct cb_model *m, const char *name, int need, int min
     return CB_OK;
 }
 
+/* The number of all layers that have one: zeros of an array stand for layers without */
+static int hp_common(const struct cb_model *m, const char *name, int max, int *out)
+{
+    char key[128];
+    int common = 0, v;
+
+    for (int l = 0; l < m->hp.n_layer; l++) {
+        TRY(cb_hp_at(m, name, REQUIRED, 0, max, l, &v));
+        if (common && v && v != common)
+            return cb_fail(CB_EUNSUPPORTED, "%s: key %s: layers of %d and of %d: not supported",
+                           cb_gguf_path(m->gguf), cb_hp_key(m, name, &key), common, v);
+        common = v ? v : common;
+    }
+    if (!common)
+        return cb_fail(CB_EFORMAT, "%s: key %s: 0 is not between 1 and %d", cb_gguf_path(m->gguf),
+                       cb_hp_key(m, name, &key), max);
+    *out = common;
+    return CB_OK;
+}
+
 int cb_hp_float(const struct cb_model *m, const char *name, int need, double min, double max,
                 float *out)
 {
@@ -181,12 +201,18 @@ static int read_arch(struct cb_model *m)
 
 /* ---- rotation ---- */
 
-static int scaling_type(struct cb_model *m, enum rope_scaling *out)
+/* A file that gives a factor alone, under its first name maybe, scales linearly. */
+static int read_scaling(struct cb_model *m, enum rope_scaling *out, float *factor)
 {
     char key[128], name[41];
     struct gguf_str type = { "none", 4 };
+    float by = 0;
     int found;
 
+    TRY(cb_hp_float(m, "rope.scale_linear", OPTIONAL, 0, 1e6, &by));
+    TRY(cb_hp_float(m, "rope.scaling.factor", OPTIONAL, 0, 1e6, &by));
+    if (by > 0)
+        type = (struct gguf_str){ "linear", 6 };
     TRY(cb_gguf_string(m->gguf, cb_hp_key(m, "rope.scaling.type", &key), &type));
     snprintf(name, sizeof name, "%.*s", (int)(type.n < 40 ? type.n : 40), type.s);
     found = cb_rope_scaling_find(name);
@@ -194,6 +220,7 @@ static int scaling_type(struct cb_model *m, enum rope_scaling *out)
         return cb_fail(CB_EUNSUPPORTED, "%s: key %s: rope scaling '%s' is not supported",
                        cb_gguf_path(m->gguf), key, name);
     *out = (enum rope_scaling)found;
+    *factor = by > 0 && *out != ROPE_NONE ? by : 1;
     return CB_OK;
 }
 
@@ -211,10 +238,7 @@ static int read_rope(struct cb_model *m)
                                .beta_slow = 1,
                                .whole_ramp = 1 };
     TRY(cb_hp_float(m, "rope.freq_base", OPTIONAL, 1, 1e12, &r->base));
-    TRY(scaling_type(m, &r->scaling));
-    if (r->scaling != ROPE_NONE)
-        TRY(cb_hp_float(m, "rope.scaling.factor", r->scaling == ROPE_LONG ? OPTIONAL : REQUIRED,
-                        1e-3, 1e6, &r->factor));
+    TRY(read_scaling(m, &r->scaling, &r->factor));
     TRY(cb_hp_int(m, "rope.scaling.original_context_length", OPTIONAL, 1, 1 << 30, &r->n_ctx_orig));
     TRY(cb_hp_float(m, "rope.scaling.attn_factor", OPTIONAL, 1e-3, 1e3, &r->attn_factor));
     TRY(cb_hp_float(m, "rope.scaling.yarn_log_multiplier", OPTIONAL, 0, 1e3, &r->log_mul));
@@ -289,7 +313,7 @@ static int read_heads(struct cb_model *m)
         hp->hd = hp->n_rot = 2;
         return CB_OK;
     }
-    TRY(cb_hp_int(m, "attention.head_count", REQUIRED, 1, 1024, &hp->n_head));
+    TRY(hp_common(m, "attention.head_count", 1024, &hp->n_head));
     TRY(cb_hp_int(m, "attention.kv_lora_rank", OPTIONAL, 0, MAX_HD, &hp->latent.rank));
     if (hp->latent.rank)
         return read_latent(m);
@@ -390,9 +414,7 @@ static int read_experts(struct cb_model *m)
     TRY(cb_hp_int(m, "expert_count", OPTIONAL, 0, 1024, &e->n_expert));
     if (!e->n_expert)
         return CB_OK;
-    TRY(cb_hp_int(m, "expert_used_count", REQUIRED, 1, e->n_expert, &e->n_used));
-    e->n_ff = m->hp.n_ff;
-    TRY(hp_most(m, "expert_feed_forward_length", OPTIONAL, 1, 1 << 20, &e->n_ff));
+    TRY(hp_most(m, "expert_used_count", REQUIRED, 0, e->n_expert, &e->n_used));
     TRY(cb_hp_int(m, "expert_gating_func", OPTIONAL, SOFTMAX, ROOT_SOFTPLUS, &gating));
     TRY(cb_hp_int(m, "moe_latent_size", OPTIONAL, 0, 1 << 17, &e->n_latent));
     e->scale = 1;
@@ -401,7 +423,6 @@ static int read_experts(struct cb_model *m)
         e->scale = 1;
     TRY(flag(m, "expert_weights_norm", &e->normalises));
     TRY(read_groups(m));
-    m->hp.n_ff_max = e->n_ff > m->hp.n_ff_max ? e->n_ff : m->hp.n_ff_max;
     TRY(cb_hp_int(m, "hash_layer_count", OPTIONAL, 0, m->hp.n_layer, &e->n_listed));
     e->sigmoid = gating == SIGMOID;
     e->root = gating == ROOT_SOFTPLUS;
@@ -478,6 +499,7 @@ int cb_hparams_read(struct cb_model *m, const struct cb_model_params *p)
     TRY(ask_rope(m, p));
     hp->n_ff_max = hp->n_ff > hp->n_input ? hp->n_ff : hp->n_input;
     hp->parallel = m->arch->parallel == PARALLEL;
+    hp->rope_kind = m->arch->rope;
     hp->nope = m->arch->nope;
     hp->latent.eps = hp->norm_eps;
     TRY(read_selector(m));

@@ -6,21 +6,18 @@
 #include "base/err.h"
 #include "hparams.h"
 
-/* The file may say which layers have the window: by the length of the pattern, or layer by layer */
-static int read_pattern(const struct cb_model *m, int *every, const struct gguf_kv **each)
+/* Has layer l the window? The file may say so by the length of the pattern, or layer by layer. */
+static int read_pattern(const struct cb_model *m, int l, int *local)
 {
+    static const char name[] = "attention.sliding_window_pattern";
     char key[128];
-    const struct gguf_kv *kv =
-        cb_gguf_find(m->gguf, cb_hp_key(m, "attention.sliding_window_pattern", &key));
+    const struct gguf_kv *kv = cb_gguf_find(m->gguf, cb_hp_key(m, name, &key));
+    int every = m->arch->global_every;
 
-    *every = m->arch->global_every;
-    *each = NULL;
-    if (!kv || kv->type != GGUF_ARRAY)
-        return cb_hp_int(m, "attention.sliding_window_pattern", OPTIONAL, 0, 1024, every);
-    TRY(cb_gguf_array(m->gguf, key, GGUF_BOOL, each));
-    if (kv->n != (uint64_t)m->hp.n_layer && kv->n != (uint64_t)m->hp.n_block)
-        return cb_fail(CB_EFORMAT, "%s: key %s: %llu values for %d layers", cb_gguf_path(m->gguf),
-                       key, (unsigned long long)kv->n, m->hp.n_layer);
+    if (kv && kv->type == GGUF_ARRAY)
+        return cb_hp_at(m, name, REQUIRED, 0, 1, l, local);
+    TRY(cb_hp_int(m, name, OPTIONAL, 0, 1024, &every));
+    *local = !every || (l + 1) % every != 0;
     return CB_OK;
 }
 
@@ -51,18 +48,19 @@ static int read_local(struct cb_model *m, int *hd, int *n_rot)
                : CB_OK;
 }
 
-/* The table that rotates the layers with a window: the scaling of the file is for contexts that
- * these never see, unless they only have another base. */
+/* The table that rotates the layers with a window: in families that say so, the scaling of the
+ * file is for contexts that these never see. */
 static int read_local_rope(struct cb_model *m, int n_rot)
 {
     struct rope_params *all = &m->hp.rope[0], *r = &m->hp.rope[1];
     char key[128];
     const int has_base = cb_gguf_find(m->gguf, cb_hp_key(m, "rope.freq_base_swa", &key)) != NULL;
+    const int plain = m->arch->local_plain && all->scaling != ROPE_NONE;
 
     if (!m->hp.window)
         return CB_OK;
-    if (m->arch->local_base > 0)
-        *r = (struct rope_params){ .base = m->arch->local_base,
+    if (m->arch->local_base > 0 || plain)
+        *r = (struct rope_params){ .base = plain ? all->base : m->arch->local_base,
                                    .factor = 1,
                                    .attn_factor = 1,
                                    .n_ctx_orig = m->hp.n_ctx_train };
@@ -207,20 +205,18 @@ static void lend_nothing(struct cb_model *m)
 int cb_hparams_layers(struct cb_model *m)
 {
     const struct hparams *hp = &m->hp;
-    const struct gguf_kv *each;
-    int every, hd, n_rot;
+    int local, hd, n_rot;
 
     TRY(cb_hp_mixer(m));
     TRY(cb_hp_compressed(m));
     if (!(m->layer = cb_calloc((size_t)hp->n_layer + 1, sizeof *m->layer)))
         return CB_ENOMEM;
-    TRY(read_pattern(m, &every, &each));
     TRY(read_local(m, &hd, &n_rot));
     TRY(read_local_rope(m, n_rot));
-    for (int l = 0; l < hp->n_layer; l++)
-        TRY(read_layer(
-            m, l, each ? cb_gguf_array_num(each, (uint64_t)l) > 0 : !every || (l + 1) % every != 0,
-            hd));
+    for (int l = 0; l < hp->n_layer; l++) {
+        TRY(read_pattern(m, l, &local));
+        TRY(read_layer(m, l, local, hd));
+    }
     if (cb_model_has_target(m))
         lend_nothing(m);
     else

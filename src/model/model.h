@@ -98,6 +98,7 @@ struct arch {
     int has;          /* HAS_... */
     int global_every; /* one layer in this many, the last, has no window; 0: all have one */
     float local_base; /* RoPE base of the layers with a window, unscaled; 0: that of all layers */
+    int local_plain;  /* 1: layers with a window rotate unscaled */
     enum mixer mixer;
     enum mixed mixed;
     int tiled; /* value heads of delta nets: 1: head h has the key of head h % n; 0: neighbours
@@ -131,7 +132,7 @@ enum {
 
 /* How a mixture of experts chooses */
 struct moe_params {
-    int n_expert, n_used;
+    int n_expert, n_used; /* n_used: of the layer that uses most */
     int n_group, n_group_used; /* experts are in this many groups of one size, and are chosen within
                                   the best of these; 0 = no groups */
     int sigmoid;    /* 1: an expert's weight is the sigmoid of its logit; 0: a softmax of all */
@@ -141,7 +142,6 @@ struct moe_params {
     int normalises; /* 1: the weights of the chosen experts are scaled to sum 1 */
     int beside;     /* 1: a layer has a dense network beside its experts */
     int limited;    /* 1: networks have limits (struct ffn) */
-    int n_ff;       /* of an expert */
     int n_latent;   /* numbers that experts read and give in place of n_embd; 0 = n_embd */
     float scale;    /* of the weights */
 };
@@ -217,6 +217,7 @@ struct hparams {
     int altup;    /* 1: one of them, `active`, goes through a layer (struct altup) */
     int active;
     int stream_rank;              /* numbers that the gates of what blocks read are made of */
+    enum rope_kind rope_kind;     /* of queries and keys */
     enum unrotated nope;          /* layers without rotation */
     float logit_scale, logit_cap; /* of the output's logits */
     struct rope_params rope[ROPE_TABLES]; /* [1]: of the layers with a window, if base > 0 */
@@ -317,6 +318,7 @@ struct beside {
 };
 
 struct moe {
+    int n_used;           /* experts of a token */
     struct weight router; /* [n_expert][n_embd] */
     /* [n_latent][n_embd] what experts read, and [n_embd][n_latent] what their sum goes through; raw
      * NULL = they read and give n_embd numbers */

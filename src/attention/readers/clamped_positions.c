@@ -58,7 +58,7 @@ static struct kv_run first_tokens(struct attention *a, int l, int kv, int n)
         const int m = min_int(MANY, n - i);
         cb_store_get_range(st, a->dev, kv, 0, i, m, x->x);
         if (table >= 0)
-            a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, m, 1, hp->hd, hp->hd, hp->n_rot,
+            a->dev->ops->rope(a->dev, a->model->hp.rope_kind, x->x, m, 1, hp->hd, hp->hd, hp->n_rot,
                               x->cs + (size_t)(table * x->sink + i) * (size_t)hp->n_rot);
         a->dev->ops->kv_encode(a->dev, st->type_k, x->x, m, hp->hd, hp->hd,
                                k + (size_t)i * st->row_k);

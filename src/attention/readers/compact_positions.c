@@ -72,7 +72,7 @@ static void turn_some(struct attention *a, int l, int kv, int from, int n)
         memcpy(x->cs + (size_t)i * n_rot, turn_of(a, x, table, gap), n_rot * sizeof *x->cs);
     }
     cb_store_get_range(st, a->dev, kv, 0, from, n, x->x);
-    a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
+    a->dev->ops->rope(a->dev, a->model->hp.rope_kind, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
     a->dev->ops->kv_encode(a->dev, st->type_k, x->x, n, hp->hd, hp->hd, x->row);
     for (int i = 0; i < n; i++) {
         const int at = mixed ? st->row[cb_store_at(st, kv, from + i)] : from + i;

@@ -171,7 +171,7 @@ static void turned_keys(struct attention *a, int l, int kv, int from, int n)
         return;
     for (int i = 0; i < n; i++)
         cb_rope_turn(&a->rope[table], -(from + i), x->cs + (size_t)i * (size_t)hp->n_rot);
-    a->dev->ops->rope(a->dev, a->model->arch->rope, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
+    a->dev->ops->rope(a->dev, a->model->hp.rope_kind, x->x, n, 1, hp->hd, hp->hd, hp->n_rot, x->cs);
 }
 
 /* Turns the keys of slots from..to-1 where they lie. */

@@ -111,7 +111,7 @@ static void mean_rotation(struct attention *a, int l, int pos, int future)
 /* x[hd] at a stride, rotated by the mean rotation */
 static void rotate(const struct attention *a, int l, double *x, size_t stride)
 {
-    const int half = a->model->hp.n_rot / 2, pair = a->model->arch->rope == ROPE_PAIR;
+    const int half = a->model->hp.n_rot / 2, pair = a->model->hp.rope_kind == ROPE_PAIR;
     const struct expected *e = cb_scoring_state(a, l);
     const double *c = e->mix, *s = c + half;
 
