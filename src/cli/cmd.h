@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* cmd.h - shared by the sub-commands. A command is one file with one const struct cmd, declared
- * here and listed in the table of main.c. */
+ * here and listed in cmd_table.c. */
 #ifndef CMD_H
 #define CMD_H
 
@@ -47,7 +47,6 @@ extern const struct cmd cb_cmd_tokenize;
 
 /* ---- cmd.c: from argv to an exit status ---- */
 
-/* The table of all commands ends with NULL; main.c has it. */
 extern const struct cmd *const cb_cmd_all[]; /* cmd_table.c: all of the above, and NULL */
 /* run: what runs a command with its options (cb_ranked_run) */
 int cb_cmd_main(const struct cmd *const *table, int (*run)(struct opts *o), int argc, char **argv);
