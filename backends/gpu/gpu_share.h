@@ -47,10 +47,10 @@ void cb_gpu_weight_send(struct gpu *g, struct gpu_weight *w, void *to, int ahead
  * beside `more` bytes of work space that are still to come. At most `rows` bytes stay for
  * mirrored rows. */
 struct gpu_share {
-    uint64_t weights; /* bytes of those that stay on the device */
-    size_t buffer;    /* bytes of each buffer for the others */
+    uint64_t weights; /* bytes of weights that stay on the device */
+    size_t buffer;    /* bytes of each buffer for the other weights */
     int n_buffer;     /* 2, 1; 0: each product copies its own weight, for each chunk */
-    int n_stay;       /* the first so many weights, in the order in which they were loaded */
+    int n_stay;       /* number of weights that stay, the first ones in the order of loading */
 };
 int cb_gpu_share_plan(struct gpu *g, const struct layer_weights *layer, int n_layer, int n_tok,
                       uint64_t rows, uint64_t more, struct gpu_share *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* context_pieces.h - how a prompt is cut into pieces for the ranks of a context split, for those
- * who deal it out (context_split.c) and share what comes of it (context_share.c). */
+/* context_pieces.h - how a prompt is cut into pieces for the ranks of a context split.
+ * context_split.c deals the pieces out, context_share.c shares their results. */
 #ifndef CONTEXT_PIECES_H
 #define CONTEXT_PIECES_H
 

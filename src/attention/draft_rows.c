@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* draft_rows.c - a store goes back to what it was before the first held token, and takes again
- * those that stay, as it took them the first time: dropped slot, new row, prepacked block. So it
- * has the bits that it would have if the others had never been decoded. */
+/* draft_rows.c - takes drafted tokens back: a store returns to its state before the first held
+ * token, then stores the accepted tokens again by the same steps: dropped slot, new row, prepacked
+ * block. So it has the bits that it would have if the other tokens had never been decoded. */
 #include "draft_rows.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* index_choice.c - the best of a trained selector's keys. Keys in strips are scanned by 8 of their
- * 12 bits. That leaves open which of two keys is better whose scores are as good as equal. It
- * matters near the end of the choice alone: the keys that are near it are scored once more, by all
- * their bits. */
+ * 12 bits, which cannot rank keys of nearly equal scores. Their rank matters near the end of the
+ * choice alone, so the keys near that end are scored again, by all their bits. */
 #include "index_choice.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* parts_attend.c - what is done with a list of parts: their rows are asked for, attended to,
- * joined, and counted. */
+/* parts_attend.c - takes a list of parts: prefetches their rows, attends to each part, joins the
+ * results, and counts the rows. */
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* rows_ahead.c - stored rows that come to a device a layer ahead of need: those of layers that will
- * read all that they have now, and drop none of it before. */
+/* rows_ahead.c - prefetches stored rows to a device, one layer ahead: rows of layers that will read
+ * all of their present rows and drop none of them before. */
 #include <stdlib.h>
 
 #include "attend.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* store_prefetch.h - rows that lie in a file larger than the memory: the kernel is asked for all
- * that a token will read before the first of them is waited for. */
+/* store_prefetch.h - rows that lie in a file larger than the memory: the kernel prefetches all rows
+ * that a token will read before the token waits for the first one. */
 #ifndef STORE_PREFETCH_H
 #define STORE_PREFETCH_H
 

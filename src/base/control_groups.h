@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* control_groups.h - what the control groups of a process limit, in both versions of them. */
+/* control_groups.h - the limits of a process's control groups, of versions 1 and 2. */
 #ifndef CONTROL_GROUPS_H
 #define CONTROL_GROUPS_H
 

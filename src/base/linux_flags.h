@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* linux_flags.h - flags that are Linux's, for systems without them: hints that do nothing, and asks
- * that fail, after which callers do without. Include it after the system's headers. */
+/* linux_flags.h - flags that are Linux's, for systems without them: hints that do nothing, and
+ * requests that fail, after which callers do without. Include it after the system's headers. */
 #ifndef LINUX_FLAGS_H
 #define LINUX_FLAGS_H
 

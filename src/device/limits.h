@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* limits.h - what a device can do at most, measured when somebody asks. */
+/* limits.h - the peak rates of a device: bytes, operations and copies a second, measured on
+ * request. */
 #ifndef DEVICE_LIMITS_H
 #define DEVICE_LIMITS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pick.c - chooses among the devices of this machine by what they can do at most. */
+/* pick.c - chooses among the devices of this machine by their peak rates (limits.h). */
 #include "pick.h"
 
 #include <stdio.h>

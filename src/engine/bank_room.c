@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bank_room.c - names and room in a folder of banks. What a file is worth: how often it was used,
- * times the work that it saves, for each byte, and less the longer its last use is ago. */
+/* bank_room.c - names and room in a folder of banks. A file is worth its uses, times the work
+ * that it saves, for each byte, divided by the time since its last use. */
 #include "bank_room.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* bank_room.h - the files of a bank folder: their names, and which of them go when room is short.
- * Files of other names are nobody's here: they are neither counted nor removed. */
+/* bank_room.h - the files of a bank folder: their names, and which of them are removed when the
+ * folder is full. Files of other names are neither counted nor removed. */
 #ifndef BANK_ROOM_H
 #define BANK_ROOM_H
 

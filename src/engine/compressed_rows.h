@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* compressed_rows.h - queries and stored rows of attention over compressed rows, and what becomes
- * of that which heads have read. */
+/* compressed_rows.h - queries and stored rows of attention over compressed rows, and the layer's
+ * output from the results of its heads. */
 #ifndef COMPRESSED_ROWS_H
 #define COMPRESSED_ROWS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* generation.c - the loop of a program that wants text and nothing else. */
+/* generation.c - cb_session_generate(): the loop of sampling and decoding, for programs that need
+ * nothing but the text. */
 #include "base/err.h"
 #include "session.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_ahead.c - a prompt's next layer, whose weights and stored rows come to the device while the
- * last one computes. */
+/* layer_ahead.c - prefetches the weights and stored rows of a prompt's next layer to the device,
+ * while the present layer computes. */
 #include "layer_ahead.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_ahead.h - a prompt's next layer, whose weights come to the device while the last one
- * computes. */
+/* layer_ahead.h - prefetches the weights and stored rows of a prompt's next layer to the device,
+ * while the present layer computes. */
 #ifndef LAYER_AHEAD_H
 #define LAYER_AHEAD_H
 

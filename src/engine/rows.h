@@ -18,13 +18,13 @@ struct rows {
     const int32_t *id; /* [n_tok] the tokens, where layers are told of them (struct layer_input) */
     float *x;          /* [n_tok][n_stream * n_embd] the residual stream */
     const float *cs[ROPE_TABLES]; /* [n_tok][n_rot/2][2] of the table's n_rot */
-    int unread; /* so many of the first rows are not read after the layer, which is the last one */
+    int unread; /* in the last layer: number of first rows that nothing reads after it */
 };
 
 /* How many of a feed's last rows have logits or states that somebody asks for */
 int cb_rows_wanted(const struct cb_session *s, const struct cb_prefill *how);
-/* Of rows i .. i + m - 1 of a feed, so many of the first ones are not read after layer l. Where a
- * model has several streams, all are. */
+/* How many of the rows i .. i + m - 1 of a feed, counted from the first one, nothing reads after
+ * layer l. 0 in models with several streams, where all are read. */
 int cb_rows_unread(const struct cb_session *s, const struct cb_prefill *how, int l, int i, int m);
 /* The rows that are read after the layer */
 struct rows cb_rows_read(const struct rows *all);

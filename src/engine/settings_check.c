@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* settings_check.c - whether settings could be those of a session, before there is a model. */
+/* settings_check.c - checks the settings of a session as far as that needs no model. */
 #include "bank/bank.h"
 #include "base/err.h"
 #include "ctxbank.h"

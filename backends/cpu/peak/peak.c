@@ -16,7 +16,7 @@
 
 enum {
     HUGE_PAGE = 2 << 20,
-    TIMES_CACHES = 16, /* so many times the caches' bytes are read: hardly any come from there */
+    TIMES_CACHES = 16, /* bytes read, in sizes of the caches: so hardly any come from a cache */
     PIECE = 1 << 20,   /* bytes an item of the ordered read */
     BLOCKS = 4096,     /* blocks an item of the random read */
     N_GATHER = 128,    /* items of the random read */

@@ -10,9 +10,9 @@
 /* Groups that an SM is to have at once: the larger the heads, the more numbers an item holds. */
 #define FEW_AN_SM (MAX_HD > 128 ? 2 : MAX_HD > 64 ? 3 : 4)
 
-/* Where an entry's key and value lie: this many bytes behind an address. NULL: the entry is outside
- * of [lo, to), or not there. Nobody waits for addresses from tables of pages until they are used.
- */
+/* Where an entry's key and value lie: k_off and v_off bytes after an address. NULL: the entry is
+ * outside of [lo, to), or not there. Addresses from tables of pages are loads, for which nothing
+ * waits until they are used. */
 struct entry {
     bytes_t k, v;
     int k_off, v_off;

@@ -74,7 +74,7 @@ FUNCTION void free_places(GLOBAL const struct lookup *x, IN_LOCAL const int *end
     }
 }
 
-/* A row that was stored anew, and that the list has not: what is here of it is old. */
+/* Forgets the copy of a row that was stored again and is not in the list: it is out of date. */
 FUNCTION void forget_row(GLOBAL const struct lookup *x, int row)
 {
     GLOBAL int *place = (GLOBAL int *)x->place_of + row;

@@ -257,8 +257,7 @@ static const float *mamba2(const struct mixing *m, const float *in)
     return w->gate;
 }
 
-/* Short convolutions. w.conv has the gate of what goes in, that of what comes out, and the value.
- */
+/* Short convolutions. w.conv has the gate of the input, the gate of the output, and the value. */
 static const float *conv(const struct mixing *m, const float *in)
 {
     const int n = m->x->n_conv;

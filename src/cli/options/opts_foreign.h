@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* opts_foreign.h - options of llama.cpp that this program has not. */
+/* opts_foreign.h - options of llama.cpp that this program, or one of its commands, does not
+ * have. */
 #ifndef OPTS_FOREIGN_H
 #define OPTS_FOREIGN_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* roco.c - RoCo (Ren and Zhu, 2024): of the tokens whose attention from query to query is steady,
- * those with the lowest mean attention go. A prompt is read dense up to the budget, then a piece
- * at a time, each of which evicts as many tokens as it has. */
+ * those with the lowest mean attention are evicted. A prompt is read dense up to the budget, then
+ * piece by piece, and each piece evicts as many tokens as it has. */
 #include <math.h>
 
 #include "policy/policy.h"
@@ -71,8 +71,9 @@ static void measure(struct policy *p, int l, int kv, int n, int deviation, float
     }
 }
 
-/* A KV head keeps `keep` slots: besides the ends those whose attention is least steady, so many
- * that the others are the budget's rest, or as many as go; then those with the largest means. */
+/* A KV head keeps `keep` slots: the ends; the `exempt` slots whose attention is least steady; and
+ * of the `steady` others those with the largest means. At least as many are steady as are
+ * evicted. */
 static int keep_head(struct policy *p, int l, int kv, struct eviction *e, int keep)
 {
     const int n = cb_view_len(p, l, kv), sink = (int)p->val[SINK].num, tail = (int)p->val[TAIL].num;
