@@ -528,6 +528,7 @@ libcli_a_SOURCES = \
 	src/cli/messages.c \
 	src/cli/options/opts.c src/cli/options/opts.h \
 	src/cli/options/opts_doc.c src/cli/options/opts_doc.h \
+	src/cli/options/opts_files.c src/cli/options/opts_files.h \
 	src/cli/options/opts_foreign.c src/cli/options/opts_foreign.h \
 	src/cli/options/opts_table.c \
 	src/cli/output/out.c \

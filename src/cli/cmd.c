@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/suggest.h"
+#include "cli/options/opts_files.h"
 #include "cli/output/log.h"
 #include "config.h"
 
@@ -203,6 +204,7 @@ static int dispatch(struct opts *o)
     cb_log_level(cb_opt_flag(o, ARG_QUIET)     ? LOG_QUIET
                  : cb_opt_flag(o, ARG_VERBOSE) ? LOG_VERBOSE
                                                : LOG_NORMAL);
+    TRY(cb_opts_check_files(o));
     if (cb_opt_text(o, ARG_LOG_FILE))
         TRY(cb_log_open(cb_opt_text(o, ARG_LOG_FILE)));
     name_successors(o);

@@ -8,6 +8,7 @@
 #include "base/json_lenient.h"
 #include "base/new_file.h"
 #include "chat.h"
+#include "cli/options/opts_files.h"
 #include "cli/output/log.h"
 
 enum { FORMAT = 1 };
@@ -51,11 +52,14 @@ static int write_conversation(const struct chat *c, const char *path)
 
 int cb_chat_save(struct chat *c, const char *path)
 {
+    const int read = cb_opts_reading(c->o, path);
     struct buf chat = { 0 };
     int rc;
 
     if (c->going.n)
         return cb_fail(CB_EARG, "/save: a prompt is being read; wait for its end, or /undo it");
+    if (read >= 0 && read != ARG_BANK)
+        return cb_fail(CB_EARG, "/save %s: the chat reads this file", path);
     rc = beside(path, &chat);
     if (!rc)
         rc = cb_session_save(c->e.session, path);

@@ -237,7 +237,8 @@ static void value(const struct place *p, const struct cmd *cmd, enum opt_id id, 
 
     if (row->takes == TAKES_FILE && !strcmp(row->unit, "FOLDER")) {
         printf("folders %zu\n", n_head);
-    } else if (row->takes == TAKES_FILE || row->takes == TAKES_SCALED) {
+    } else if (row->takes == TAKES_FILE || row->takes == TAKES_NEW_FILE ||
+               row->takes == TAKES_SCALED) {
         printf("files %zu%s\n", n_head, strstr(row->unit, ".gguf") ? " .gguf" : "");
     } else {
         puts("words");

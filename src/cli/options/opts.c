@@ -178,7 +178,8 @@ static int parse_value(const struct opt_row *row, const char *what, const char *
         if (cb_word_index(row->choices, ' ', text, strlen(text)) < 0)
             return cb_usage("%s: '%s' is not one of: %s", what, text, row->choices);
         break;
-    case TAKES_FILE: /* as of a variable of the shell that is not set */
+    case TAKES_FILE:
+    case TAKES_NEW_FILE: /* as of a variable of the shell that is not set */
         if (!*text)
             return cb_usage("%s: the name of the %s is empty", what,
                             strcmp(row->unit, "FOLDER") ? "file" : "folder");

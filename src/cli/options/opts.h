@@ -17,10 +17,11 @@ enum takes {
     TAKES_INT,  /* whole number; K, M, G multiply by 1024, 1024^2, 1024^3 */
     TAKES_REAL, /* decimal number */
     TAKES_TEXT,
-    TAKES_FILE,
-    TAKES_CHOICE, /* one of `choices` */
-    TAKES_INTS,   /* whole numbers with commas between */
-    TAKES_SCALED  /* a file, then a number: two arguments, or FILE:NUMBER; two texts */
+    TAKES_FILE,     /* read, or a folder */
+    TAKES_NEW_FILE, /* written */
+    TAKES_CHOICE,   /* one of `choices` */
+    TAKES_INTS,     /* whole numbers with commas between */
+    TAKES_SCALED    /* a file, then a number: two arguments, or FILE:NUMBER; two texts */
 };
 
 /* Options come in sets; a command names the sets that it takes. The order is that of --help, where
