@@ -178,9 +178,13 @@ static void print_rank(int i, const struct rank_plan *p)
 int cb_ranked_print_plan(const struct opts *o, struct engine *e, int n_prompt, int n_gen)
 {
     const int n = cb_ranks_n(e->team);
-    struct rank_plan *p = cb_calloc((size_t)n, sizeof *p);
-    int rc = p ? cb_session_plan_ranks(e->session, n_prompt, n_gen, p) : CB_ENOMEM;
+    struct rank_plan *p;
+    int rc;
 
+    if (n == 1)
+        return cb_print_plan(o, e, n_prompt, n_gen);
+    p = cb_calloc((size_t)n, sizeof *p);
+    rc = p ? cb_session_plan_ranks(e->session, n_prompt, n_gen, p) : CB_ENOMEM;
     if (!rc && cb_opt_flag(o, ARG_JSON)) {
         rc = print_json(cb_opt_text(o, ARG_SPLIT), p, n, e->n_ctx, n_prompt, n_gen);
     } else if (!rc) {

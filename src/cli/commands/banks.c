@@ -16,6 +16,7 @@
 #include "cli/cmd.h"
 #include "cli/output/log.h"
 #include "cli/prompt.h"
+#include "cli/ranked.h"
 
 /* ---- save ---- */
 
@@ -45,6 +46,8 @@ static int prefill_and_save(const struct opts *o, struct engine *e, const int32_
     e->n_ctx = cb_opt_int(o, ARG_CTX) ? cb_opt_int(o, ARG_CTX) : e->info.n_ctx_train;
     TRY(cb_engine_session(o, e, cb_engine_policy(o, e), e->n_ctx));
     TRY(cb_check_pieces(e, n));
+    if (cb_opt_flag(o, ARG_DRY_RUN))
+        return cb_ranked_print_plan(o, e, n, 0);
     start = cb_now_s();
     TRY(cb_prefill_bar(e, o, "prompt", ids, n, NULL));
     prompt_s = cb_now_s() - start;
@@ -61,7 +64,7 @@ static int save(const struct opts *o)
 
     if (!cb_opt_set(o, ARG_PROMPT) && !cb_opt_set(o, ARG_FILE))
         return cb_usage("prompt: none given; use -f FILE (- is standard input) or -p TEXT");
-    if (!cb_opt_set(o, ARG_BANK_OUTPUT))
+    if (!cb_opt_set(o, ARG_BANK_OUTPUT) && !cb_opt_flag(o, ARG_DRY_RUN))
         return cb_usage("output: none given; use -o FILE");
     rc = cb_engine_open(o, &e);
     if (!rc)
@@ -81,7 +84,7 @@ const struct cmd cb_cmd_bank_save = {
     .brief = "prefill a text and save its context in a file",
     .example = "-m model.gguf -f book.txt -o book.bank",
     .sets = SET_OWN_BANK | SET_PROMPT | SET_MODEL | SET_ENGINE | SET_THREADS | SET_CTX |
-            SET_POLICY | SET_JSON | SET_PROGRESS | SET_GENERAL,
+            SET_POLICY | SET_PLAN | SET_JSON | SET_PROGRESS | SET_GENERAL,
     .run = save,
 };
 

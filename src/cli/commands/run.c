@@ -150,8 +150,7 @@ static int with_prompt(const struct opts *o, struct engine *e, int32_t *ids, int
     TRY(cb_engine_sampling(o, e));
     left = n < e->n_ctx ? e->n_ctx - n : max > 0 ? max : 0;
     if (cb_opt_flag(o, ARG_DRY_RUN))
-        return (cb_ranks_n(e->team) > 1 ? cb_ranked_print_plan : cb_print_plan)(
-            o, e, n, max < 0 || max > left ? left : max);
+        return cb_ranked_print_plan(o, e, n, max < 0 || max > left ? left : max);
     return complete(o, e, ids, n);
 }
 
