@@ -546,6 +546,8 @@ START_TEST(bad_tensors)
            UINT64_MAX, F32, U(0), 99);
     refuse(CB_EUNSUPPORTED, "tensor t: type Q8_1", "mIQQSIQIQZ", 3u, U(1), U(0), "t", 1u, U(32),
            Q8_1, U(0), 99);
+    refuse(CB_EUNSUPPORTED, "tensor t: type NVFP4 (40) is not supported", "mIQQSIQIQZ", 3u, U(1),
+           U(0), "t", 1u, U(64), 40u, U(0), 99);
     refuse(CB_EUNSUPPORTED, "(99) is not supported", "mIQQSIQIQZ", 3u, U(1), U(0), "t", 1u, U(32),
            99u, U(0), 99);
     refuse(CB_EFORMAT, "tensor t: rows of 33", "mIQQSIQIQZ", 3u, U(1), U(0), "t", 1u, U(33), Q4_0,
