@@ -88,11 +88,15 @@ static uint64_t join(const struct cb_model *m, const struct piece *p)
                                 (double)r->beta_slow,   r->whole_ramp };
         h = XXH3_64bits_withSeed(rope, sizeof rope, h);
     }
+    if (hp->rope_kind != m->arch->rope)
+        h = XXH3_64bits_withSeed(&hp->rope_kind, sizeof hp->rope_kind, h);
     for (int l = 0; l < hp->n_layer; l++) {
         const struct layer *y = &m->layer[l];
         const int form[] = { y->window, y->rope, y->n_kv, y->hd };
         const int differ = y->n_kv != hp->n_kv || y->hd != hp->hd;
         h = XXH3_64bits_withSeed(form, (differ ? 4 : 2) * sizeof *form, h);
+        if (y->moe && y->moe->n_used != hp->moe.n_used)
+            h = XXH3_64bits_withSeed(&y->moe->n_used, sizeof y->moe->n_used, h);
     }
     if (cb_model_selects(m)) {
         const double own[] = { m->arch->selects,      hp->selector.n_head, hp->selector.hd,

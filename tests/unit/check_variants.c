@@ -13,6 +13,7 @@
 #include "ctxbank.h"
 #include "kit/recipe.h"
 #include "kit/suite.h"
+#include "model/model.h"
 
 enum { EDITS = 3 };
 
@@ -48,8 +49,9 @@ static void save(struct recipe *r, const char *recipe, const struct edit *e)
     cb_make_save(&m, file);
 }
 
-/* Logits after the last token of the recipe with these edits; caller frees */
-static float *logits_of(const char *recipe, const struct edit *e, size_t *bytes)
+/* Logits after the last token of the recipe with these edits, and the hash of its weights; caller
+ * frees */
+static float *logits_of(const char *recipe, const struct edit *e, size_t *bytes, uint64_t *hash)
 {
     const struct cb_model_params how = { .n_threads = 1 };
     struct recipe r;
@@ -59,6 +61,7 @@ static float *logits_of(const char *recipe, const struct edit *e, size_t *bytes)
 
     save(&r, recipe, e);
     ck_assert_ok(cb_model_open(file, &how, &m));
+    ck_assert_ok(cb_model_weights_hash(m, hash));
     ck_assert_ok(cb_session_open(m, &(struct cb_session_params){ .n_ctx = r.n_ctx }, &s));
     ck_assert_ok(cb_session_prefill(s, r.ids, r.n, NULL));
     *bytes = (size_t)r.n_vocab * sizeof *out;
@@ -114,8 +117,9 @@ static const struct {
 START_TEST(same_logits)
 {
     size_t n_a, n_b;
-    float *a = logits_of(pairs[_i].recipe, pairs[_i].a, &n_a);
-    float *b = logits_of(pairs[_i].recipe, pairs[_i].b, &n_b);
+    uint64_t hash;
+    float *a = logits_of(pairs[_i].recipe, pairs[_i].a, &n_a, &hash);
+    float *b = logits_of(pairs[_i].recipe, pairs[_i].b, &n_b, &hash);
 
     ck_assert_uint_eq(n_a, n_b);
     ck_assert_msg(!memcmp(a, b, n_a), "%s with %s: other logits", pairs[_i].recipe,
@@ -125,24 +129,32 @@ START_TEST(same_logits)
 }
 END_TEST
 
-/* The cases of same_logits mean something: these edits change logits. */
+/* These edits change logits, and those of keys and values the hash that saved banks have. */
+static const struct {
+    const char *recipe;
+    struct edit e[EDITS];
+    int hashed;
+} others[] = {
+    { "family-qwen3.json", LINEAR, 1 },
+    { "family-glm4.json", { { "rope.dimension_sections", "ints", "[2, 1, 1, 0]" } }, 1 },
+    { "family-qwen3moe.json", { { "expert_used_count", "ints", "[3, 2]" } }, 1 },
+    { "family-afmoe.json", { { "expert_weights_norm", "bool", "false" } }, 0 },
+};
+
+/* Loop index: an edit */
 START_TEST(other_logits)
 {
-    static const struct edit none[EDITS],
-        scaled[EDITS] = LINEAR, unscaled[EDITS] = { { "expert_weights_norm", "bool", "false" } };
-    static const struct {
-        const char *recipe;
-        const struct edit *e;
-    } cases[] = { { "family-qwen3.json", scaled }, { "family-afmoe.json", unscaled } };
+    static const struct edit none[EDITS];
+    uint64_t before, after;
+    size_t n;
+    float *a = logits_of(others[_i].recipe, none, &n, &before);
+    float *b = logits_of(others[_i].recipe, others[_i].e, &n, &after);
 
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        size_t n;
-        float *a = logits_of(cases[i].recipe, none, &n),
-              *b = logits_of(cases[i].recipe, cases[i].e, &n);
-        ck_assert_msg(memcmp(a, b, n) != 0, "%s", cases[i].recipe);
-        free(a);
-        free(b);
-    }
+    ck_assert_msg(memcmp(a, b, n) != 0, "%s: the same logits", others[_i].recipe);
+    if (others[_i].hashed)
+        ck_assert_uint_ne(before, after);
+    free(a);
+    free(b);
 }
 END_TEST
 
@@ -191,7 +203,7 @@ int main(void)
     TCase *t = tcase_create("variants");
 
     tcase_add_loop_test(t, same_logits, 0, (int)(sizeof pairs / sizeof *pairs));
-    tcase_add_test(t, other_logits);
+    tcase_add_loop_test(t, other_logits, 0, (int)(sizeof others / sizeof *others));
     tcase_add_loop_test(t, refusals, 0, (int)(sizeof refused / sizeof *refused));
     suite_add_tcase(suite, t);
     return cb_suite_run(suite);
