@@ -9,7 +9,8 @@
  *   v_set1 v_add v_sub v_mul v_div v_max v_min v_abs
  *   v_fma(a, b, c)                      a * b + c
  *   v_round                             to the nearest whole number, for |x| < 2^22
- *   v_ldexp(x, n)                       x * 2^n for whole n in [-126, 127]
+ *   v_ldexp(x, n)                       x * 2^n for whole n in [-126, 127]; any n is safe with
+ *                                       ANY_POWER, a number of vec_ISA.h
  *   v_keep_ge(x, lim, y)                y where x >= lim, else 0
  *   v_not_below(x, lim)                 a bit for each lane, 0 where x < lim
  *   v_swap                              lanes 1 0 3 2 ...
@@ -52,7 +53,8 @@
  */
 VEC_INLINE vf v_exp2(vf x)
 {
-    const vf lim = v_set1(-126.0f), y = v_max(x, lim), n = v_round(y), f = v_sub(y, n);
+    const vf lim = v_set1(-126.0f), y = ANY_POWER ? x : v_max(x, lim);
+    const vf n = v_round(y), f = v_sub(y, n);
     vf p = v_set1(1.326472730e-3f);
 
     p = v_fma(p, f, v_set1(9.671512991e-3f));

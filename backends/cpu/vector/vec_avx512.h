@@ -3,7 +3,7 @@
 #include <immintrin.h>
 
 typedef __m512 vf;
-enum { VW = 16, MR = 12, NV = 2 };
+enum { VW = 16, MR = 12, NV = 2, ANY_POWER = 1 };
 
 /* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  cb_kivi_group_i16_avx512

@@ -3,7 +3,7 @@
 #include <arm_neon.h>
 
 typedef float32x4_t vf;
-enum { VW = 4, MR = 8, NV = 2 };
+enum { VW = 4, MR = 8, NV = 2, ANY_POWER = 0 };
 
 /* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  NULL

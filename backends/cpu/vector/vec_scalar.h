@@ -5,7 +5,7 @@
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi_ __attribute__((vector_size(16)));
-enum { VW = 4, MR = 2, NV = 2 };
+enum { VW = 4, MR = 2, NV = 2, ANY_POWER = 0 };
 
 /* how attn_kivi.c prepares blocks for integer products */
 #define VEC_KIVI_GROUP_I16  NULL
