@@ -157,8 +157,8 @@ static int adapt_llama4(struct cb_model *m)
 }
 
 /* Queries grow as YaRN has it by the scale of the attention, not by cos and sin, which rotate a
- * part of a head alone. The file's multiplier of the logarithm is a tenth, unlike those of others.
- */
+ * part of a head alone; by these where the file has no multiplier of the logarithm (transformers'
+ * modeling_rope_utils.py). That is a tenth of the model's own, unlike those of others. */
 static int adapt_deepseek2(struct cb_model *m)
 {
     struct hparams *hp = &m->hp;
@@ -167,6 +167,8 @@ static int adapt_deepseek2(struct cb_model *m)
     if (r->scaling == ROPE_YARN && r->factor > 1) {
         const float growth = 1 + r->log_mul * logf(r->factor);
         hp->attn_scale *= growth * growth;
+        if (!(r->log_mul > 0))
+            r->attn_factor *= 1 + 0.1f * logf(r->factor);
     }
     r->log_mul = 1;
     return CB_OK;

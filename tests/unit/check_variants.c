@@ -108,6 +108,10 @@ static const struct {
       { { 0 } },
       { { "expert_used_count", "ints", "[3, 3]" },
         { "expert_feed_forward_length", "ints", "[32, 32]" } } },
+    { "family-deepseek3.json", /* the factor is 4 */
+      { { "rope.scaling.yarn_log_multiplier", 0, 0 } },
+      { { "rope.scaling.yarn_log_multiplier", "float32", "1e-9" },
+        { "rope.scaling.attn_factor", "float32", "1.1386294" } } },
     { "family-gemma3.json",
       { { 0 } },
       { { "attention.sliding_window_pattern", "uint32s", "[1, 1, 1, 1, 1, 0, 1]" } } },
