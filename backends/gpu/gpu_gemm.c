@@ -37,7 +37,7 @@ static size_t tiles(size_t n, int n_tok)
     return parts(n, TILE) * parts((size_t)n_tok, TILE);
 }
 
-/* Half of the operands' share, as far as no weight has to go for it */
+/* Half of the operands' share, or less where more would push weights off the device */
 static size_t slab_room(const struct gpu *g)
 {
     const size_t room = cb_gpu_room(g) + (g->locked ? 0 : (size_t)cb_gpu_mirror_bytes(g));

@@ -5,7 +5,7 @@
 
 #include "gpu_mirror.h"
 
-/* The runs of one call, as kernels read them, and what of them is missing. */
+/* The runs of one call, as kernels read them, and which rows of them are missing. */
 struct gpu_runs {
     const struct attn *a;
     struct gpu_run *run; /* [n_kv] for the kernel; private to gpu_runs.c */

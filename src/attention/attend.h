@@ -94,8 +94,8 @@ int cb_attend_wants_guess(const struct attention *a, int l);
 void cb_attend_guess(struct attention *a, int l, int i, const float *q);
 /* 1: layer l takes what its selector makes of a decoded token where the device has made it */
 int cb_attend_takes_index(const struct attention *a, int l);
-/* Tells the device that layer l, the one after the layer that begins now, will read the rows that
- * it has, or that which ones it reads is not known. */
+/* Tells the device which rows layer l, the one after the layer that begins now, will read: all rows
+ * that it has, or rows that are not known yet. */
 void cb_attention_rows_ahead(const struct attention *a, int l);
 /* Call after the whole feed has gone through layer l. The layer's scores go to the policy, which
  * keeps and merges slots. */

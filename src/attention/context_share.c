@@ -68,7 +68,8 @@ static int share_rows(const struct context_split *x, int from, int end, const fl
     return CB_OK;
 }
 
-/* From the last tokens to the first: a token's row does not move towards the begin. */
+/* Rows move towards the end or stay. So the last tokens go first: no row that is still to be moved
+ * is overwritten. */
 int cb_context_split_last_rows(const struct attention *a, float *rows, size_t row, int n)
 {
     const struct context_split *x = a->split;
@@ -137,4 +138,3 @@ int cb_context_split_share_out(struct attention *a, const struct attention_call 
     TRY(share_queries(a->split, call->out, n_head * hd, call->c.n));
     return call->lse ? share_queries(a->split, call->lse, n_head, call->c.n) : CB_OK;
 }
-

@@ -11,7 +11,7 @@ struct scoring {
     int reads;     /* 1: prompt() reads stored rows, so the device must be done */
     int by_repeat; /* 1: by a repetition of the prompt, whose chunks come to chunk() */
 
-    /* Does a layer's plan ask for it? The first one in the table that says so is taken. */
+    /* Does a layer's plan ask for this scoring? The layer takes the first one of the table. */
     int (*claims)(const struct layer_plan *row);
     size_t state; /* bytes of its state in the session, of all layers (state_memory.h); 0: none */
     int (*open)(struct attention *a, void *x); /* fills it, which is zeros */

@@ -28,7 +28,7 @@ void cb_state_drop(void *state, void *p); /* frees one of them; NULL is allowed 
 /* [n_row][n_ctx], of which memory is committed page by page as the context grows */
 void *cb_state_slots(void *state, size_t n_row, int n_ctx, size_t size);
 int cb_state_status(const void *state); /* CB_ENOMEM: one of them was NULL */
-/* Bytes of the state and all of them; and of them as far as n_most slots reach. state NULL: 0 */
+/* Bytes of the state and of its memory; bytes of that memory for n_most slots. state NULL: 0 */
 size_t cb_state_bytes(const void *state);
 size_t cb_state_work(const void *state, int n_most);
 

@@ -14,8 +14,8 @@ enum {
                               either, with areas of a head for later tokens; 4: either, with keys
                               of selectors by halves of their codes (device/index_strips.h) */
     BANK_FILE_WHOLE_CODES = 3, /* the last one with such keys as cb_strips_renew() takes them */
-    BANK_FILE_ALIGN = 1 << 16 /* of large areas: pages of all machines divide it, so they can be
-                                 mapped */
+    BANK_FILE_ALIGN = 1 << 16  /* of large areas: pages of all machines divide it, so they can be
+                                  mapped */
 };
 
 /* An area of the file */

@@ -135,8 +135,9 @@ struct bank_file;
 int cb_states_n_counts(const struct states *s);
 void cb_states_counts(const struct states *s, int32_t *out);
 void cb_states_uncount(int32_t *counts, int i); /* as if checkpoint number i were not there */
-/* Of a timeline of n_seen tokens. The file may hold more checkpoints than the limit allows: see
- * cb_states_fit(). The checkpoints come with one of the two calls below. CB_EFORMAT */
+/* Takes the counts of a timeline of n_seen tokens. The file may hold more checkpoints than the
+ * limit allows: see cb_states_fit(). The checkpoints come with one of the two calls below.
+ * CB_EFORMAT */
 int cb_states_set_counts(struct states *s, const int32_t *counts, int n_seen);
 /* They stay in the file f until they are wanted. CB_EFORMAT: it has others; CB_ENOMEM */
 int cb_states_leave(struct states *s, const struct bank_file *f);

@@ -8,7 +8,7 @@
 
 /* From now on cb_store_prepack() prepacks whole blocks, if the device can read them. */
 void cb_store_may_prepack(struct store *s, struct device *d);
-int cb_store_prepack(struct store *s); /* every whole block that is still rows */
+int cb_store_prepack(struct store *s);           /* every whole block that is still rows */
 int cb_store_prepack_due(const struct store *s); /* their number */
 void cb_store_prepack_close(struct store *s);
 int cb_store_need_steps(struct store *s, int v); /* room for steps of keys (v = 0) or values */

@@ -24,11 +24,11 @@ struct cover {
     double read;    /* tokens that a query head reads */
     double share;   /* of all tokens */
     double recall;  /* of full attention: the share on these tokens */
-    double best;    /* the same on the tokens, as many, that carry most of it */
-    double overlap; /* the share of these that is read */
-    /* Of a passage (Hao et al. 2025, figure 6b) */
-    double hit, best_hit; /* the share of what is read, or of the best choice, that lies in it */
-    double found;         /* the share of it that is read */
+    double best;    /* the recall of the best choice of as many tokens */
+    double overlap; /* the share of the best choice that is read */
+    /* With a passage (Hao et al. 2025, figure 6b) */
+    double hit, best_hit; /* the share of the tokens read, or of the best choice, that lies in it */
+    double found;         /* the share of the passage that is read */
 };
 
 struct coverage {

@@ -35,8 +35,8 @@ void cb_recall_close(struct recall *r)
     free(r->share);
 }
 
-/* From each head's attention over the candidates: the largest of any head makes the choice, the
- * mean over heads is the layer's attention. */
+/* Reduces the heads' attention over the candidates: the largest of any head ranks a candidate for
+ * the choice, the mean over heads is the layer's attention. */
 static void reduce(struct recall *r, int n, const struct scores *s)
 {
     memset(r->score, 0, (size_t)n * sizeof *r->score);

@@ -20,7 +20,7 @@ struct layer_similarity {
     int64_t n_step;
     double *bits; /* [n_head][n_layer] entropies of the step's rows */
     float *row;   /* [n_layer][n_head][n_ctx] of one step */
-    int n;      /* entries in each row */
+    int n;        /* entries in each row */
 };
 
 int cb_similarity_open(struct layer_similarity *a, const cb_model *m, int n_ctx);

@@ -16,7 +16,7 @@
 
 static const char *mapped; /* path of the model */
 
-enum { MOST_MODELS = 64 };                      /* open at once, as far as they are guarded */
+enum { MOST_MODELS = 64 };                      /* models that are guarded at once */
 static _Atomic(cb_model *) banked[MOST_MODELS]; /* their sessions may map saved banks; or NULL */
 static atomic_int n_handling;                   /* threads that look at them */
 

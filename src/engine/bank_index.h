@@ -20,8 +20,8 @@ struct bank_prompt {
 
 /* Hash of what cb_saved_settings() gives -> *out. CB_ENOMEM */
 int cb_bank_settings_hash(const json_t *settings, uint64_t *out);
-/* How many of the prompt's tokens a timeline have[n_have] begins with, as far as it can serve them.
- * logits: 1: those of its last token are there */
+/* How many first tokens of the prompt a timeline have[n_have] can serve: at most those that both
+ * begin with (see `grid`). logits 1: the timeline has the logits of its last token */
 int cb_bank_prompt_serves(const struct bank_prompt *p, const int32_t *have, int n_have, int logits);
 
 int cb_bank_index_new(struct bank_index **out);

@@ -43,7 +43,7 @@ void cb_drafter_free(struct drafter *d)
     free(d);
 }
 
-/* Of the KEY tokens that end before tokens[end] */
+/* Hash of the KEY tokens before tokens[end] */
 static uint32_t hash(const int32_t *tokens, int end)
 {
     uint32_t h = 0;

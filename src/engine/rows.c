@@ -21,8 +21,8 @@ int cb_rows_unread(const struct cb_session *s, const struct cb_prefill *how, int
     const struct hparams *hp = &s->model->hp;
     const int one_stream = hp->n_stream == 1 && !hp->altup && !hp->compress.n_group;
 
-    if (l < hp->n_layer - 1 || !cb_ring_ends(s) || s->bank.decoding || !one_stream ||
-        s->follower || s->model->mtp_of || s->attention.split)
+    if (l < hp->n_layer - 1 || !cb_ring_ends(s) || s->bank.decoding || !one_stream || s->follower ||
+        s->model->mtp_of || s->attention.split)
         return 0;
     return max_int(0, min_int(m, s->next.n_tok - cb_rows_wanted(s, how) - i));
 }

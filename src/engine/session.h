@@ -32,8 +32,8 @@ struct work {
                        they are the device's; or NULL */
     float *made;    /* [chunk][..] of layers with entries (struct entry_columns), or NULL */
     float *made_host; /* the same in the host's memory, where the device has its own; or NULL */
-    float *back;    /* [chunk][n_rot/2][2] of rotations back, or NULL */
-    float *low;     /* [chunk][max_rank] of adapters */
+    float *back;      /* [chunk][n_rot/2][2] of rotations back, or NULL */
+    float *low;       /* [chunk][max_rank] of adapters */
     struct expanded_latents *expanded; /* of long prompts, or NULL */
     float *add;        /* [chunk][n_embd] what a block adds, where it does not add it itself */
     float *join;       /* [chunk][2 n_embd] what a head for later tokens joins, of an assistant
@@ -103,7 +103,7 @@ struct cb_session {
     struct cb_prefill asked;      /* the caller's own, where `how` is not */
     int n_prefill_exact; /* the first n tokens read, to the bit, as after a single prefill of them
                           */
-    /* In which rows lie; they may be larger than the memory. NULL = none */
+    /* Files in which rows lie, which may be larger than the memory. NULL = none */
     struct mapped_files *mapped;
     struct snapshot *snapshot; /* of these rows, which copies of this session share; or NULL */
     int n_shared; /* first tokens whose rows are still as they are in it; INT32_MAX: all rows are */

@@ -6,8 +6,8 @@
 
 #include "model/model.h"
 
-/* In the device's memory but for `weight` and what is the host's; NULL: there is one stream. n is
- * the number of streams. */
+/* Lies in the device's memory, except `weight` and what is named as the host's. NULL: there is one
+ * stream. n is the number of streams. */
 struct stream_work {
     float *normed;       /* [chunk][n * n_embd] */
     float *gate, *plane; /* [n][chunk][n_embd], or [chunk][n * n_embd]; with struct stream_blend, a

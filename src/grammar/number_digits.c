@@ -20,11 +20,11 @@ enum {
 };
 
 struct state {
-    int8_t whole;     /* digits before the point; with neither bound tight: those that are left */
-    int8_t at;        /* digits so far */
-    int8_t behind;    /* 1: after the point */
-    int8_t low, high; /* 1: the digits are the bound's */
-    int64_t rest;     /* of what they stand for, modulo the step */
+    int8_t whole;       /* digits before the point; with neither bound tight: those that are left */
+    int8_t at;          /* digits so far */
+    int8_t after_point; /* 1: after the point */
+    int8_t low, high;   /* 1: the digits are the bound's */
+    int64_t rest;       /* of what they stand for, modulo the step */
 };
 
 struct numbers {
@@ -80,7 +80,7 @@ static int64_t ten_to(int k, int64_t unit)
 /* Digits that are still to come, with those after the point that a multiple may have */
 static int left(const struct numbers *n, const struct state *t)
 {
-    return t->behind ? n->scale - (t->at - t->whole) : t->whole - t->at + n->scale;
+    return t->after_point ? n->scale - (t->at - t->whole) : t->whole - t->at + n->scale;
 }
 
 /* The state after one more digit; 0: no number begins so */
@@ -104,7 +104,7 @@ static int after(const struct numbers *n, const struct state *t, int digit, stru
         if (out->rest && n->unit - out->rest >= most)
             return 0; /* the digits to come cannot make up for it */
     }
-    if (!out->low && !out->high && !t->behind) { /* only what is left counts */
+    if (!out->low && !out->high && !t->after_point) { /* only what is left counts */
         out->whole = (int8_t)(out->whole - out->at);
         out->at = 0;
     }
@@ -116,8 +116,8 @@ static int same_state(const void *ctx, int32_t id)
     const struct numbers *n = ctx;
     const struct state *a = &n->known[id].state, *b = &n->known[n->n_known].state;
 
-    return a->whole == b->whole && a->at == b->at && a->behind == b->behind && a->low == b->low &&
-           a->high == b->high && a->rest == b->rest;
+    return a->whole == b->whole && a->at == b->at && a->after_point == b->after_point &&
+           a->low == b->low && a->high == b->high && a->rest == b->rest;
 }
 
 static int rule_of(struct numbers *n, const struct state *t, int32_t *rule);
@@ -156,7 +156,7 @@ static int add_point(struct numbers *n, const struct state *t, struct ex_list *l
 
     if (!n->fraction)
         return CB_OK;
-    next.behind = 1;
+    next.after_point = 1;
     if (!t->low && !t->high)
         next.whole = next.at = 0;
     TRY(rule_of(n, &next, &rule));
@@ -171,7 +171,7 @@ static int any_digits(struct numbers *n, const struct state *t)
     const int some = digits(n->r, 0, 9), come = t->at - t->whole;
     int fraction;
 
-    if (t->behind)
+    if (t->after_point)
         return cb_ex_repeat(n->r, some, come ? 0 : 1, n->fraction - come);
     if (!n->fraction)
         return cb_ex_repeat(n->r, some, t->whole - t->at, t->whole - t->at);
@@ -190,19 +190,20 @@ static int follow(struct numbers *n, const struct state *t, int is_first, struct
         cb_ex_add(n->r, l, any_digits(n, t));
         return CB_OK;
     }
-    if (!t->behind && t->at < t->whole)
+    if (!t->after_point && t->at < t->whole)
         return add_digits(n, t, is_first && t->whole > 1, l);
-    if ((!t->behind || come > 0) && may_end(n, t))
+    if ((!t->after_point || come > 0) && may_end(n, t))
         cb_ex_add(n->r, l, cb_ex_empty(n->r));
-    if (!t->behind)
+    if (!t->after_point)
         return add_point(n, t, l);
     return come < n->fraction ? add_digits(n, t, 0, l) : CB_OK;
 }
 
 static int rule_of(struct numbers *n, const struct state *t, int32_t *rule)
 {
-    const int64_t word[] = { t->whole | t->at << 8 | t->behind << 16 | t->low << 17 | t->high << 18,
-                             t->rest };
+    const int64_t word[] = {
+        t->whole | t->at << 8 | t->after_point << 16 | t->low << 17 | t->high << 18, t->rest
+    };
     const int32_t fresh = (int32_t)n->n_known;
     struct ex_list l = { 0 };
     int32_t id;

@@ -145,7 +145,7 @@ int cb_props_open(struct schema *s, const struct schema_set *c, struct props *p)
                            sizeof *p->closing));
         p->closing[p->n_closing++] = (int32_t)i;
     }
-    /* Without a word on others, there may be some only if none is listed. */
+    /* A schema that says nothing of other properties allows them only if it lists none. */
     p->more = open || p->n_pattern || !p->n;
     for (size_t i = 0; i < c->n; i++) {
         TRY(add_required(s, p, cb_schema_set_at(s, c, i)));

@@ -117,7 +117,7 @@ static const struct {
     int stream_kv;
     enum sent sent;
 } sets[] = {
-    { 2 << 20, 0, FRESH }, /* weights give way to the rows of a layer */
+    { 2 << 20, 0, FRESH },  /* weights give way to the rows of a layer */
     { 11 << 18, 0, FRESH }, /* and to those of three */
     { 0, 0, NONE },
     { 0, 1, ALL },

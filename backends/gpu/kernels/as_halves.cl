@@ -2,7 +2,8 @@
 /* as_halves.cl - rows of tokens and of weights as halves, which gemm.cl multiplies; a part of
  * matmul.cl, for devices where a warp multiplies small matrices of halves at once. */
 
-/* By what a row is divided before it becomes halves. All `items` of the group find it together. */
+/* The number by which a row is divided before it becomes halves; all `items` of the group together
+ * find it. */
 FUNCTION float row_step(GLOBAL const float *row, int n_in, IN_LOCAL float *most_, int items)
 {
     float most = 0.0f;

@@ -94,13 +94,13 @@ FUNCTION void q8_logits(WITH_OPTIONS IN_LOCAL const uint *q_, IN_LOCAL const uin
             mma(sum, a[0], k);
             mma(sum, a[1], k + 2);
             UNROLL for (int i = 0; i < 2; i++)
-                if (32 * b < HD) /* behind a row there may be any step */
+                if (32 * b < HD) /* after a row's end there may be any step */
                     s[n][i] += low_half(steps[n][i][17 * b]) * (sum[i] + sum[i + 2]);
         }
     }
 }
 
-/* By what steps of 16 rows are divided before they are part of weights */
+/* The number by which the steps of 16 rows are divided before weights are multiplied by them */
 FUNCTION float step_of_steps(WITH_OPTIONS IN_LOCAL const uint *stage, IN_LOCAL const int *at)
 {
     const int lane = ITEM() % 32;

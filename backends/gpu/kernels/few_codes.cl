@@ -51,11 +51,11 @@ FUNCTION void add_products(int type, const struct codes *c, uint (*a)[4], const 
 #define MOST_T 4 /* eights of tokens */
 #define X_AHEAD 2
 
-/* The tokens' numbers. Of each eight an item brings one token's, which lie from `at` on: its share
- * of a block of 32 elements after the other. */
+/* The tokens' numbers. An item loads those of one token in eight, from `at` on: its share of one
+ * block of 32 elements after the other. */
 struct few_x {
     GLOBAL const uint *at[MOST_T];
-    /* Of a single eight, the next blocks; a token that there is not has zeros. */
+    /* The next blocks, where there are at most eight tokens; a missing token has zeros. */
     int has;
     uint next[X_AHEAD][8];
 };

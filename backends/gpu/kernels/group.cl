@@ -95,9 +95,9 @@ FUNCTION uint group_kth(GLOBAL const float *x, int n, int k, IN_LOCAL uint *coun
     return least;
 }
 
-/* Of the k largest of a list, the earlier ones of equals, group_kth's *equal are equal to it. An
- * item has x[from..to): how many of the k are before these; *seen, which was of the first item:
- * how many equal ones there are before them, which is_best() counts on. before[items] */
+/* How many of the k largest of a list lie before x[from..to), the part of this item. Among numbers
+ * equal to the k-th largest the earlier ones count, group_kth's *equal of them. *seen, which was of
+ * the first item: how many equal ones lie before the part; is_best() counts on. before[items] */
 FUNCTION int group_best_before(GLOBAL const float *x, int from, int to, uint kth, int equal,
                                IN_LOCAL int *before, int items, int *seen)
 {

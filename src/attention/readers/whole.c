@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* whole.c - every query reads all that is stored, as far as its window goes. */
+/* whole.c - every query reads all stored slots within its window. */
 #include "whole.h"
 
 /* Keys and values that the last of n slots reads, of every KV head, within the layer's window; of

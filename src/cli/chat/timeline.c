@@ -232,7 +232,7 @@ static int look_up(struct chat *c, const int32_t *ids, int n)
     return rc ? rc : cb_engine_sampling(c->o, &c->e);
 }
 
-/* Feeds ids[n] as far as the session lacks them; *fed of them. */
+/* Feeds those of ids[n] that the session lacks; *fed: their number. */
 static int feed(struct chat *c, const int32_t *ids, int n, int *fed)
 {
     int have, rc;

@@ -121,7 +121,7 @@ static void put(struct plans *x, const char *policy, const char *type_k, const c
         put_text(x, &r);
 }
 
-/* With each type, unless the user names one */
+/* A line for each type of keys and values, or for the one that the user names */
 static void put_types(struct plans *x, const char *policy)
 {
     static const char *const type[] = { "f16", "q8_0", "kivi4", "kivi2" };

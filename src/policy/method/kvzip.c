@@ -107,7 +107,7 @@ static void share_out(const struct rivals *r, int64_t k, int *keep)
     }
 }
 
-/* Of the slots lo..hi-1, `budget` a KV head -> p->mem, how many each keeps */
+/* Chooses `budget` slots a KV head among the slots lo..hi-1 -> p->mem: how many each one keeps */
 static void choose(struct policy *p, int lo, int hi, int budget)
 {
     const int n_kv = p->sh.n_kv, rows = p->sh.n_layer * n_kv;
