@@ -45,7 +45,7 @@ static int is_cross_site(struct MHD_Connection *c, const struct serve_params *p)
     const char *origin = header(c, "Origin"), *host = header(c, "Host");
     const char *at = origin ? strstr(origin, "://") : NULL;
 
-    if (!origin || p->cors)
+    if (!origin || (p->cors && (!strcmp(p->cors, "*") || !strcasecmp(p->cors, origin))))
         return 0;
     return !at || !host || strcasecmp(at + 3, host) != 0;
 }
