@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json_lenient.h"
 
 static int read_template(const char *path, struct buf *out)
 {
@@ -17,6 +18,16 @@ static int read_template(const char *path, struct buf *out)
     return CB_OK;
 }
 
+static int check_vars(const char *vars)
+{
+    json_error_t why;
+    json_t *j = vars ? cb_json_read(vars, strlen(vars), &why) : NULL; /* read in full later */
+    const int replaces = json_object_get(j, "messages") != NULL;
+
+    json_decref(j);
+    return replaces ? cb_usage("--chat-template-kwargs: messages would replace the prompt") : CB_OK;
+}
+
 int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_choice *c)
 {
     const char *path = cb_opt_text(o, ARG_CHAT_TEMPLATE_FILE);
@@ -26,6 +37,7 @@ int cb_chat_choose(const struct opts *o, const struct engine *e, struct chat_cho
                                         .vars = cb_opt_text(o, ARG_CHAT_TEMPLATE_VARS) } };
     if (path && c->how.form)
         return cb_usage("chat-template: given twice, also by --chat-template-file");
+    TRY(check_vars(c->how.vars));
     if (path)
         TRY(read_template(path, &c->file));
     if (path)
