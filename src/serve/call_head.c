@@ -196,13 +196,16 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keye
         a.i++;
     while (a.depth) {
         enum call_head_status got;
+        const size_t from = a.i;
+        int comma;
 
         a.i = blanks(&a, " \t\r\n,");
+        comma = memchr(s + from, ',', a.i - from) != NULL;
         if (a.i == n && !ended)
             return HEAD_MORE;
         got = a.i == n ? HEAD_NONE : take_member(&a, out);
-        if (got == HEAD_NONE && *out->name && a.i > 1 && (a.i == n || a.s[a.i] == '<'))
-            break; /* brackets are missing */
+        if (got == HEAD_NONE && *out->name && a.i > 1 && (a.i == n ? !comma : a.s[a.i] == '<'))
+            break; /* brackets are missing; after a comma at the end, the arguments are */
         if (got == HEAD_MORE && ended)
             return HEAD_NONE;
         if (got != HEAD_WHOLE)

@@ -73,6 +73,8 @@ static const struct {
     { "<tool_call>f you</tool_call>", 1, 0, "<tool_call>f you</tool_call>", "", "" },
     { "a\n\n<tool_call>no", 1, 0, "a\n\n<tool_call>no", "", "" },
     { "<tool_call>{\"name\":\"f\",\"argum", 1, 0, "<tool_call>{\"name\":\"f\",\"argum", "", "" },
+    { "<tool_call>{\"name\":\"f\", ", 1, 0, "<tool_call>{\"name\":\"f\", ", "", "" },
+    { "{\"name\": \"f\",", 1, 0, "{\"name\": \"f\",", "", "" },
     { "{\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}", 1, 0, "", "", "f({\"a\": [1, 2]})" },
     { " [{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\"}]", 1, 0, "", "", "f({})g({})" },
     { "```json\n{\"name\": \"f\", \"arguments\": {}}\n```\n", 1, 0, "", "", "f({})" },
