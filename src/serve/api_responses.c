@@ -48,11 +48,6 @@ static json_t *reasoning_part(const char *s, size_t n)
     return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", cb_json_text(s, n));
 }
 
-static int is_cut(const struct choice *c)
-{
-    return c->job && !strcmp(c->job->end.reason, "length");
-}
-
 /* done, here and below: 0 begins, 1 has ended, -1 was cut */
 static const char *item_status(int done)
 {
@@ -85,7 +80,7 @@ static json_t *call_item(const json_t *call, int done)
 /* -1: the answer was cut within the last call, which no client may take for whole; else 1 */
 static int call_done(const struct choice *c, size_t i)
 {
-    return is_cut(c) && c->open_call && i + 1 == json_array_size(c->calls) ? -1 : 1;
+    return cb_choice_is_cut(c) && c->open_call && i + 1 == json_array_size(c->calls) ? -1 : 1;
 }
 
 /* The thought for clients that send back nothing else of it (responses_request.c) */
@@ -134,7 +129,8 @@ static json_t *items(const struct choice *c)
     if (c->thought.n)
         cb_json_add(&list, reasoning_item(c, cb_choice_cut_in_thought(c) ? -1 : 1));
     if (has_message(c))
-        cb_json_add(&list, message_item(c, is_cut(c) && !json_array_size(c->calls) ? -1 : 1));
+        cb_json_add(&list,
+                    message_item(c, cb_choice_is_cut(c) && !json_array_size(c->calls) ? -1 : 1));
     json_array_foreach(c->calls, i, one) cb_json_add(&list, call_item(one, call_done(c, i)));
     return list;
 }
@@ -209,7 +205,7 @@ static json_t *output(const struct completion *t)
 
 static json_t *response(const struct completion *t, int done)
 {
-    const int cut = done && is_cut(&t->choice[0]);
+    const int cut = done && cb_choice_is_cut(&t->choice[0]);
     const json_int_t now = (json_int_t)time(NULL);
     json_t *j = json_pack("{s:s, s:s, s:I, s:o, s:s, s:s, s:o, s:n, s:o, s:o}", "id", t->id,
                           "object", "response", "created_at", now, "completed_at",
@@ -389,12 +385,12 @@ static void end_choice(struct choice *c)
         return;
     if (!o->n_text)
         open_message(c);
-    close_message(c, is_cut(c) ? -1 : 1);
+    close_message(c, cb_choice_is_cut(c) ? -1 : 1);
 }
 
 static void end(struct completion *t, struct buf *out)
 {
-    say(t, out, is_cut(&t->choice[0]) ? "response.incomplete" : "response.completed",
+    say(t, out, cb_choice_is_cut(&t->choice[0]) ? "response.incomplete" : "response.completed",
         json_pack("{s:o}", "response", response(t, 1)));
 }
 

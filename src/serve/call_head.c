@@ -204,7 +204,8 @@ enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keye
         if (a.i == n && !ended)
             return HEAD_MORE;
         got = a.i == n ? HEAD_NONE : take_member(&a, out);
-        if (got == HEAD_NONE && *out->name && a.i > 1 && (a.i == n ? !comma : a.s[a.i] == '<'))
+        if (got == HEAD_NONE && *out->name && a.i > 1 &&
+            (a.i == n ? !comma && ended == TEXT_ENDED : a.s[a.i] == '<'))
             break; /* brackets are missing; after a comma at the end, the arguments are */
         if (got == HEAD_MORE && ended)
             return HEAD_NONE;

@@ -11,6 +11,10 @@
 #include "base/json.h"
 
 enum { CALL_NAME = 256 };
+/* What follows the text so far: more; nothing, since the model ended it, and brackets may be
+ * missing; or nothing, since it was cut, and what is missing may be anything. */
+enum text_end { TEXT_GOES_ON, TEXT_ENDED, TEXT_CUT };
+
 enum call_head_status {
     HEAD_MORE,  /* s[n] does not tell yet */
     HEAD_NONE,  /* it is no call */
@@ -26,7 +30,7 @@ struct call_head {
 };
 
 /* s[n] begins with '{'. strict: keys that no call has make it none. keyed: such a key of an object
- * is a tool's name. ended: nothing follows, and brackets may be missing. */
+ * is a tool's name. ended: as enum text_end. */
 enum call_head_status cb_call_head(const char *s, size_t n, int strict, int keyed, int ended,
                                    struct call_head *out);
 /* An object s[n] of a call without a key for its arguments: members that are properties of the tool

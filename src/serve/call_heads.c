@@ -244,8 +244,8 @@ static enum calls_status tag_head(struct calls *c, struct call_text *t)
     cb_call_fix_name(c, c->name);
     t->i = end + 1;
     cb_call_blanks(t);
-    if (t->i == t->n && !t->ended)
-        return CALLS_MORE;
+    if (t->i == t->n && t->ended != TEXT_ENDED)
+        return more(t);
     c->depth = 0;
     if (t->i < t->n && t->s[t->i] == '{')
         return cb_call_arguments(c, t, c->name);
@@ -323,8 +323,8 @@ static enum calls_status name_head(struct calls *c, struct call_text *t, int cal
             return more(t);
         cb_call_blanks(t);
     }
-    if (t->i == t->n && !t->ended)
-        return CALLS_MORE;
+    if (t->i == t->n && t->ended != TEXT_ENDED)
+        return more(t);
     if (!cb_call_known(c, c->name) && (c->form->strict || to == t->i || t->i == t->n) &&
         (c->form->strict || t->i == t->n || t->s[t->i] != '{'))
         return t->partial ? more(t) : CALLS_NONE;

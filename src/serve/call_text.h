@@ -52,7 +52,7 @@ struct calls {
 struct call_text {
     const char *s;
     size_t n, i;
-    int ended;
+    int ended;   /* enum text_end */
     int partial; /* the text ends within something that was looked for */
 };
 

@@ -13,7 +13,7 @@ void cb_calls_open(struct calls *c, const struct call_sink *sink, const json_t *
 /* A call whose name was told elsewhere: its arguments follow. */
 void cb_calls_named(struct calls *c, const char *name);
 /* s[n]: what was not taken so far; before the first call it begins with the form's `open`. ended:
- * nothing follows. */
+ * as enum text_end. */
 enum calls_status cb_calls_read(struct calls *c, const char *s, size_t n, int ended, size_t *taken);
 
 #endif

@@ -150,6 +150,11 @@ void cb_completion_refuse(struct completion *t, int status)
     snprintf(t->refused.error, sizeof t->refused.error, "%s", cb_error());
 }
 
+int cb_choice_is_cut(const struct choice *c)
+{
+    return c->job && !strcmp(c->job->end.reason, "length");
+}
+
 void cb_choice_take_news(struct completion *t, int i, int ended, struct buf *out)
 {
     struct choice *c = &t->choice[i];
@@ -170,7 +175,7 @@ void cb_choice_take_news(struct completion *t, int i, int ended, struct buf *out
     if (ended) {
         c->job = &t->group->job[i];
         t->n_ended++;
-        cb_reply_end(&c->reply);
+        cb_reply_end(&c->reply, cb_choice_is_cut(c));
         if (!c->job->end.status)
             remember(c);
         if (out && t->d->end_choice && !c->job->end.status)

@@ -106,7 +106,8 @@ int cb_completion_cached_tokens(const struct completion *t);
 int cb_completion_made_tokens(const struct completion *t); /* of all choices */
 int cb_completion_thought_tokens(
     const struct completion *t);                      /* of the thoughts in them, or nearly */
-int cb_choice_cut_in_thought(const struct choice *c); /* 1: max_tokens ended it before its text */
+int cb_choice_is_cut(const struct choice *c);         /* 1: max_tokens ended it */
+int cb_choice_cut_in_thought(const struct choice *c); /* ... before its text */
 json_t *cb_completion_timings(const struct completion *t); /* of the first choice */
 json_t *cb_completion_memory(const struct completion *t);
 /* For a whole answer: stands for the call's arguments, which the answer has as they were written.

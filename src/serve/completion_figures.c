@@ -42,7 +42,7 @@ int cb_completion_thought_tokens(const struct completion *t)
 
 int cb_choice_cut_in_thought(const struct choice *c)
 {
-    return cb_reply_in_thought(&c->reply) && c->job && !strcmp(c->job->end.reason, "length");
+    return cb_reply_in_thought(&c->reply) && cb_choice_is_cut(c);
 }
 
 static double rate(int n, double seconds)

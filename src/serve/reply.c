@@ -281,12 +281,12 @@ void cb_reply_push(struct reply *r, const char *s, size_t n)
 {
     cb_buf_add(&r->held, s, n);
     if (r->held.n)
-        go_on(r, 0);
+        go_on(r, TEXT_GOES_ON);
 }
 
-void cb_reply_end(struct reply *r)
+void cb_reply_end(struct reply *r, int cut)
 {
     cb_buf_add(&r->held, "", 0);
     if (!r->held.failed)
-        go_on(r, 1);
+        go_on(r, cut ? TEXT_CUT : TEXT_ENDED);
 }

@@ -40,7 +40,8 @@ struct reply {
 void cb_reply_open(struct reply *r, const struct reply_sink *sink, const json_t *tools,
                    enum reply_begin begin);
 void cb_reply_push(struct reply *r, const char *s, size_t n);
-void cb_reply_end(struct reply *r); /* what was held back */
+/* What was held back. cut: the text was cut, so that a call without its arguments is none. */
+void cb_reply_end(struct reply *r, int cut);
 void cb_reply_close(struct reply *r);
 int cb_reply_in_thought(const struct reply *r);
 

@@ -250,12 +250,45 @@ START_TEST(any_pieces)
         cb_reply_open(&r, &sink, table[_i].calls ? list : NULL, (enum reply_begin)table[_i].begin);
         for (size_t at = 0; at < n; at += size)
             cb_reply_push(&r, table[_i].reply + at, n - at < size ? n - at : size);
-        cb_reply_end(&r);
+        cb_reply_end(&r, 0);
         cb_reply_close(&r);
         json_decref(list);
         ck_assert_str_eq(seen.text.s ? seen.text.s : "", table[_i].text);
         ck_assert_str_eq(seen.thought.s ? seen.thought.s : "", table[_i].thought);
         ck_assert_str_eq(seen.calls.s ? seen.calls.s : "", table[_i].said);
+        cb_buf_free(&seen.text);
+        cb_buf_free(&seen.thought);
+        cb_buf_free(&seen.calls);
+    }
+}
+END_TEST
+
+/* What the model ended may lack brackets; what was cut lacks its arguments. */
+START_TEST(cut_before_arguments)
+{
+    static const char *const reply[] = {
+        "<tool_call>{\"name\": \"f\"",
+        "{\"name\": \"f\"",
+        "<tool_call>\n<function=f>",
+        "<tool_call>\n<function=f>\n",
+        "[TOOL_CALLS]f",
+    };
+    const int n = sizeof reply / sizeof *reply;
+
+    for (int i = 0; i < 2 * n; i++) {
+        const int cut = i >= n;
+        struct seen seen = { { 0 }, { 0 }, { 0 } };
+        const struct reply_sink sink = { on_text, on_thought, on_call, on_args, on_end, &seen };
+        json_t *list = tools();
+        struct reply r;
+
+        cb_reply_open(&r, &sink, list, REPLY_BEGINS);
+        cb_reply_push(&r, reply[i % n], strlen(reply[i % n]));
+        cb_reply_end(&r, cut);
+        cb_reply_close(&r);
+        json_decref(list);
+        ck_assert_str_eq(seen.calls.s ? seen.calls.s : "", cut ? "" : "f({})");
+        ck_assert_str_eq(seen.text.s ? seen.text.s : "", cut ? reply[i % n] : "");
         cb_buf_free(&seen.text);
         cb_buf_free(&seen.thought);
         cb_buf_free(&seen.calls);
@@ -324,6 +357,7 @@ int main(void)
     TCase *t = tcase_create("parts");
 
     tcase_add_loop_test(t, any_pieces, 0, (int)(sizeof table / sizeof *table));
+    tcase_add_test(t, cut_before_arguments);
     tcase_add_test(t, remembered);
     tcase_add_test(t, stop_texts);
     suite_add_tcase(s, t);
