@@ -33,8 +33,8 @@ uint32_t cb_cpu_features(void);
  * leaf 1; leaf7 is EBX, ECX, EDX of leaf 7 and EAX of its subleaf 1; xcr0 are the register states
  * that the system saves. */
 uint32_t cb_cpuid_features(uint32_t leaf1_c, const uint32_t leaf7[4], uint64_t xcr0);
-/* 1: this processor's own prefetcher falls behind a stream of 8-bit weights, as that of AMD's
- * family 26 (Zen 5) does. */
+/* 1: this processor's own prefetcher falls behind a stream of 8-bit weights. AMD's family 26 (Zen
+ * 5) has such a prefetcher. */
 int cb_cpu_prefetches_late(void);
 /* What cb_cpu_prefetches_late() makes of EAX of leaf 1 and of EBX, EDX, ECX of leaf 0, the maker's
  * name (x86). */

@@ -51,8 +51,8 @@ struct op_bench {
     const char *matmul;
     int failed; /* 1: the device has reported a failure */
     double limit[LIMIT_COUNT];
-    /* Of a measurement. A session reads the weights and all other layers before it comes to the
-     * same layer again, so hardly any of a layer is in caches then. */
+    /* Bytes that a measurement passes over. A session reads the weights and all other layers before
+     * it comes to the same layer again, so the caches hold hardly any of that layer then. */
     size_t cold_bytes;
     const char *limit_of; /* the ISA that the limits were measured with */
     op_emit emit;

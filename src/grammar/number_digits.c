@@ -104,7 +104,7 @@ static int after(const struct numbers *n, const struct state *t, int digit, stru
         if (out->rest && n->unit - out->rest >= most)
             return 0; /* the digits to come cannot make up for it */
     }
-    if (!out->low && !out->high && !t->after_point) { /* only what is left counts */
+    if (!out->low && !out->high && !t->after_point) { /* no bound is tight any more */
         out->whole = (int8_t)(out->whole - out->at);
         out->at = 0;
     }

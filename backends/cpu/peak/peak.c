@@ -28,8 +28,8 @@ struct job {
     struct par *par;
     const struct kern_peak *k;
     int64_t (*bf16)(int n);
-    char *mem; /* [n_piece * PIECE] */
-    int n_piece;
+    char *mem;     /* [bytes] */
+    size_t bytes;  /* whole pieces */
     uint32_t *idx; /* [BLOCKS * N_GATHER] random words */
     size_t block;  /* bytes */
     int64_t (*spin)(int n);
@@ -59,7 +59,7 @@ static void read_piece(void *ctx, int i, int thread)
 static void read_blocks(void *ctx, int i, int thread)
 {
     struct job *job = ctx;
-    const uint32_t n = (uint32_t)((size_t)job->n_piece * PIECE / job->block);
+    const uint32_t n = (uint32_t)(job->bytes / job->block);
     uint32_t idx[BLOCKS];
 
     (void)thread;
@@ -122,7 +122,7 @@ static double time_gather(struct job *job, size_t block)
 
 static double time_read(struct job *job)
 {
-    return (double)job->n_piece * PIECE / time_items(job, job->n_piece, read_piece);
+    return (double)job->bytes / time_items(job, (int)(job->bytes / PIECE), read_piece);
 }
 
 static int read_alone(struct job *job, double *out)
@@ -160,7 +160,7 @@ static int measure(struct job *job, double *what)
         x = x * 1664525u + 1013904223u;
         job->idx[i] = x >> 4;
     }
-    cb_par_for(job->par, job->n_piece, touch, job);
+    cb_par_for(job->par, (int)(job->bytes / PIECE), touch, job);
     TRY(read_alone(job, &what[LIMIT_READ_1]));
     what[LIMIT_READ] = time_read(job);
     what[LIMIT_GATHER_128] = time_gather(job, 128);
@@ -178,11 +178,10 @@ int cb_cpu_limits(struct device *d, double *what)
     void *mem = NULL;
     int err = CB_ENOMEM;
 
-    job.n_piece = (int)(cold / PIECE) + 1;
+    job.bytes = (cold / PIECE + 1) * PIECE;
     job.idx = cb_calloc(BLOCKS * N_GATHER, sizeof *job.idx);
-    if (job.idx && !posix_memalign(&mem, HUGE_PAGE, (size_t)job.n_piece * PIECE)) {
-        /* a hint: small pages work, more slowly */
-        madvise(mem, (size_t)job.n_piece * PIECE, MADV_HUGEPAGE);
+    if (job.idx && !posix_memalign(&mem, HUGE_PAGE, job.bytes)) {
+        madvise(mem, job.bytes, MADV_HUGEPAGE); /* a hint: small pages work, more slowly */
         job.mem = mem;
         err = measure(&job, what);
     }
